@@ -89,7 +89,7 @@ def main():
 
     features, labels = u[0].numpy(), np.asarray(y[0])
     for name, scale in (("CrowdClassifier.fit_embeddings, scale given", 1.0), ("… scale chosen from the labels", None)):
-        clf = CrowdClassifier("identity", scale=scale)
+        clf = CrowdClassifier("identity", method="ours", settings={"scale": scale})
         embeddings = clf.embed(features)
         seconds = timed(lambda: clf.fit_embeddings(embeddings, labels), 20)  # noqa: B023
         print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f}")

@@ -201,8 +201,8 @@ def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, s
         unseen = math.nan
         if setting.look:
             clf.fit_embeddings(problem.items, ann)
-            posterior = clf.fit_.responsibilities.double().numpy()
-            said = clf.fit_.log_proba((problem.unseen - clf.shift_) * clf.factor_).argmax(1).numpy()
+            posterior = clf._model.responsibilities.double().numpy()
+            said = clf._model.log_proba((problem.unseen - clf._shift) * clf._factor).argmax(1).numpy()
             unseen = (said == problem.unseen_truth).mean()
         else:
             posterior = AGGREGATORS["one-coin"](ann, STEPS, None).probabilities

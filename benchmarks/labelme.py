@@ -69,7 +69,7 @@ def main():
                 found = (
                     (votes, aggregate.majority_vote(ann).labels),
                     (
-                        clf.fit_.log_proba((embeddings[query] - clf.shift_) * clf.factor_),
+                        clf._model.log_proba((embeddings[query] - clf._shift) * clf._factor),
                         clf.consensus_["label"].to_numpy(),
                     ),
                 )

@@ -36,7 +36,7 @@ def accuracies(clf, embeddings, truth, answers, shots, n_episodes):
     found = []
     for support, query in episodes(truth, shots, n_episodes):
         clf.fit_embeddings(embeddings[support], Annotations.from_matrix(answers[support], classes=range(K)))
-        log_proba = clf.fit_.log_proba((embeddings[query] - clf.shift_) * clf.factor_)
+        log_proba = clf._model.log_proba((embeddings[query] - clf._shift) * clf._factor)
         found.append((log_proba.argmax(-1).numpy() == truth[query]).mean())
     return np.array(found)
 
@@ -59,9 +59,9 @@ def main():
     print(f"| | {' | '.join(columns)} |\n|{'---|' * (1 + len(columns))}")
     for name in dict.fromkeys(["Ours", *arguments.methods]):
         clf = CrowdClassifier(method=name, device="cpu")
-        clf.encoder_ = clf.choose_encoder(images)
+        clf.encoder_ = clf._choose_encoder(images)
         with torch.no_grad():
-            embeddings = behind_backbone(clf.learner().reader(clf.encoder_).module, features)
+            embeddings = behind_backbone(clf._learner().reader(clf.encoder_).module, features)
         cells = []
         for shots in SHOTS:
             right = accuracies(clf, embeddings, truth, answers, shots, arguments.episodes)

@@ -39,7 +39,7 @@ def main():
             support, new, ann = problem.support, problem.query, problem.annotations
             for name, X in kinds.items():
                 clf = CrowdClassifier()
-                clf.encoder_ = clf.choose_encoder(X)
+                clf.encoder_ = clf._choose_encoder(X)
                 clf.fit_embeddings(embedded[name][support], ann, items=ann.items)
                 check = leave_out(clf, embedded[name][support])
                 found[name].append((check.when_sure().share, clf.score(X[new], truth[new])))

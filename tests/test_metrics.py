@@ -28,7 +28,9 @@ def test_scikit_learn_takes_them(scorer):
     folds = KFold(3, shuffle=True, random_state=0)
     scores = cross_val_score(CrowdClassifier("identity"), X, labels, scoring=scorer, cv=folds)
     assert np.isfinite(scores).all()
-    search = GridSearchCV(CrowdClassifier("identity"), {"steps": [2, 5]}, scoring=scorer, cv=folds).fit(X, labels)
+    search = GridSearchCV(
+        CrowdClassifier("identity"), {"settings": [{"steps": 2}, {"steps": 5}]}, scoring=scorer, cv=folds
+    ).fit(X, labels)
     assert np.isfinite(search.best_score_)
     pipeline = make_pipeline(StandardScaler(), CrowdClassifier("identity"))
     assert np.isfinite(cross_val_score(pipeline, X, labels, scoring=scorer, cv=folds)).all()

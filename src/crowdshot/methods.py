@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from itertools import product
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
@@ -41,6 +41,38 @@ if TYPE_CHECKING:
 
 Predict = Callable[["CrowdEpisodes", "nn.Module", Sequence["Candidate"], int], "list[Tensor]"]
 Candidate = Mapping[str, Any]
+MethodName = Literal[
+    "auto",
+    "combined",
+    "features",
+    "labeling-search",
+    "ours",
+    "paper",
+    "w/o PA",
+    "LRMV",
+    "LRDS",
+    "RFMV",
+    "RFDS",
+    "PrMV",
+    "PrDS",
+    "PrSV",
+    "MaMV",
+    "MaDS",
+    "CL",
+    "MCL",
+    "CNAL",
+    "MCNAL",
+    "LF",
+    "MLF",
+    "LNL",
+    "PrMV w/ PA",
+    "PrDS w/ PA",
+    "MaMV w/ PA",
+    "MaDS w/ PA",
+    "MCL w/ PA",
+    "MCNAL w/ PA",
+]
+"""Values of `CrowdClassifier(method=...)` for type checkers; those that other packages add are accepted too."""
 NEARLY = 0.01  # tolerance for the sum of probabilities, in any precision
 
 

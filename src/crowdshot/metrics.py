@@ -388,7 +388,7 @@ def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
         raise CrowdshotError("is None", argument="labels", expected="the labels of X's items")
     n_items = X.shape[0] if hasattr(X, "shape") else len(X)
     clf = _last(estimator)
-    missing = mark_of(clf.missing_, clf.classes_) if hasattr(clf, "missing_") else "auto"
+    missing = mark_of(clf._missing, clf.classes_) if hasattr(clf, "_missing") else "auto"
     return annotations_of(labels, n_items, names_of(X), None, missing)
 
 

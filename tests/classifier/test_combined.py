@@ -105,8 +105,8 @@ def test_beliefs_are_averaged_by_the_company_that_items_have() -> None:
     x, said = clouds(truth), crowd(truth)
     clf = CrowdClassifier(ENCODER).fit_embeddings(x, np.where(np.arange(24)[:, None] < 21, said, -1))
     assert clf.learner_ == "combined"
-    parts = [clf.fit_.search, clf.fit_.looks]
-    labelled, others = combined.weights(float(clf.fit_.company))
+    parts = [clf._model.search, clf._model.looks]
+    labelled, others = combined.weights(float(clf._model.company))
     by_search, by_looks = (part.responsibilities.double().log() for part in parts)
     expected = torch.cat(
         [combined.pool(by_search, by_looks, labelled)[:21], combined.pool(by_search, by_looks, others)[21:]]
@@ -129,14 +129,14 @@ def test_a_class_named_once_is_left_to_looks() -> None:
     clf = CrowdClassifier(ENCODER).fit_embeddings(x, said)
     assert clf.learner_ == "combined"
     slip = clf.classes_.tolist().index("a slip")
-    sizes = clf.fit_.search.sizes.numpy()
+    sizes = clf._model.search.sizes.numpy()
     assert sizes[slip] == 0
     np.testing.assert_allclose(np.delete(sizes, slip), 0.23, atol=0.03)  # ten items each
     assert (clf.label_proba_.argmax(1) != slip).all()
-    np.testing.assert_allclose(clf.label_proba_[:, slip], clf.fit_.looks.responsibilities[:, slip], atol=1e-9)
+    np.testing.assert_allclose(clf.label_proba_[:, slip], clf._model.looks.responsibilities[:, slip], atol=1e-9)
     assert (clf.predict_proba_embeddings(x).argmax(1) != slip).all()
     told = CrowdClassifier(ENCODER).fit_embeddings(x, said, gold={5: "a slip"})  # it was none
-    assert (told.fit_.search.sizes > 0).all()
+    assert (told._model.search.sizes > 0).all()
     assert told.consensus_["label"][5] == "a slip"
 
 

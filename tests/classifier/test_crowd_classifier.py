@@ -1,5 +1,7 @@
 """CrowdClassifier as its users meet it: conventions, forms of input, tables, saving."""
 
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,12 +15,13 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crowdshot import Annotations, CrowdClassifier, labelings, mixture, simulate
+from crowdshot import METHODS, Annotations, CrowdClassifier, labelings, mixture, simulate
 from crowdshot.classifier import feature_learners
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.encoder_files import build_encoder, save_encoder
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
+from crowdshot.methods import MethodName
 from crowdshot.model.priors import Diagonal
 
 PAPER_CARD = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 3}
@@ -75,7 +78,7 @@ def test_intervals_by_hand():
 
     X = np.array([[0.0], [0.0], [9.0], [9.0]])
     sure = [[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
-    row = CrowdClassifier("identity", scale=100.0).fit(X, sure).annotators_.iloc[3]
+    row = CrowdClassifier("identity", method="ours", settings={"scale": 100.0}).fit(X, sure).annotators_.iloc[3]
     assert row["accuracy"] == pytest.approx(0.82, abs=1e-3)
     assert row["low"] == pytest.approx(beta(6.56, 1.44).ppf(0.05), abs=5e-3)
     assert row["high"] == pytest.approx(beta(6.56, 1.44).ppf(0.95), abs=5e-3)
@@ -120,7 +123,7 @@ def test_items_without_a_label_are_predicted_and_do_no_harm(clouds):
     X, labels, _ = clouds
     more = np.vstack([X, [[4.1, 0.2], [0.1, 4.4]]])
     padded = np.vstack([labels.astype(object), np.full((2, 5), None)])
-    table = CrowdClassifier("identity", scale=8.0).fit(more, padded).consensus_
+    table = CrowdClassifier("identity", method="ours", settings={"scale": 8.0}).fit(more, padded).consensus_
     assert table["label"].tolist()[-2:] == ["hen", "owl"]
     assert table["n_labels"].tolist()[-2:] == [0, 0]
     assert table["agreement"].isna().tolist()[-2:] == [True, True]
@@ -136,7 +139,7 @@ def test_of_an_annotator_who_said_nothing_nothing_is_known(clouds):
 
 def test_scikit_learn_conventions(clouds):
     X, labels, truth = clouds
-    clf = CrowdClassifier("identity", steps=4, c=(3.0, 0.5))
+    clf = CrowdClassifier("identity", settings={"steps": 4, "c": (3.0, 0.5)})
     assert clone(clf).get_params() == clf.get_params()
     with pytest.raises(NotFittedError):
         clf.predict(X)
@@ -147,7 +150,10 @@ def test_scikit_learn_conventions(clouds):
     assert clf.settings_["c"] == Diagonal(3.0, 0.5)
     pipeline = make_pipeline(StandardScaler(), CrowdClassifier("identity")).fit(X, labels)
     assert pipeline.score(X, truth) == 1.0
-    scores = [clone(clf).set_params(**p).fit(X, labels).score(X, truth) for p in ParameterGrid({"steps": [1, 5]})]
+    scores = [
+        clone(clf).set_params(**p).fit(X, labels).score(X, truth)
+        for p in ParameterGrid({"settings": [{"steps": 1}, {"steps": 5}]})
+    ]
     assert min(scores) > 0.9
     with pytest.raises(CrowdshotError, match="X has 3 features, but"):
         clf.predict(np.zeros((1, 3)))
@@ -169,7 +175,9 @@ def test_columns_keep_their_names(clouds, tmp_path):
     assert not hasattr(CrowdClassifier("identity").fit(pd.DataFrame(X), labels), "feature_names_in_")
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": "labeling-search"}, {"method": "PrSV"}, {"covariance": "full"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"method": "labeling-search"}, {"method": "PrSV"}, {"settings": {"covariance": "full"}}]
+)
 def test_a_class_that_nobody_named_changes_nothing_and_is_never_predicted(clouds, tmp_path, settings):
     """Beside the same fit without it; one in the midst of the others would draw items to itself."""
     X, labels, _ = clouds
@@ -193,18 +201,18 @@ def test_settings_reach_the_model(clouds, small_encoder):
     X, labels, _ = clouds
     codes = np.searchsorted(["fox", "hen", "owl"], labels)
     given = {"steps": 4, "tau": 0.3, "b": 2.0, "c": 0.7, "scale": 5.0, "covariance": "diagonal"}
-    clf = CrowdClassifier("identity", **given).fit(X, labels)
+    clf = CrowdClassifier("identity", settings=given).fit(X, labels)
     x = torch.tensor(X, dtype=torch.float32)
     x = x - x.mean(0)
     x = x / x.square().sum(-1).mean().sqrt()
     direct = mixture.fit(x, torch.tensor(codes), 3, **given)
-    np.testing.assert_allclose(clf.fit_.responsibilities, direct.responsibilities, atol=1e-5)
+    np.testing.assert_allclose(clf._model.responsibilities, direct.responsibilities, atol=1e-5)
     # a trained encoder brings its own: three steps, the paper's constants, and no standardisation
     images = np.random.default_rng(0).random((24, 28, 28))
     trained = CrowdClassifier(small_encoder, method="ours").fit(images, labels)
     assert (trained.settings_["steps"], trained.scale_) == (3, 1.0)
     direct = mixture.fit(small_encoder.embed(images), torch.tensor(codes), 3, steps=3)
-    np.testing.assert_allclose(trained.fit_.responsibilities, direct.responsibilities, atol=1e-5)
+    np.testing.assert_allclose(trained._model.responsibilities, direct.responsibilities, atol=1e-5)
 
 
 def test_embeddings_that_were_kept_serve_another_classifier(clouds, small_encoder):
@@ -220,7 +228,7 @@ def test_any_module_is_an_encoder_and_images_come_in_every_form(clouds, small_en
     _, labels, _ = clouds
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 7))
-    assert CrowdClassifier(module, method="ours").fit(clouds[0], labels).fit_.means.shape == (3, 7)
+    assert CrowdClassifier(module, method="ours").fit(clouds[0], labels)._model.means.shape == (3, 7)
     assert CrowdClassifier(module).fit(clouds[0], labels).score(clouds[0], clouds[2]) > 0.9
     arrays = np.random.default_rng(0).integers(0, 255, (24, 28, 28), dtype=np.uint8)
     paths = [tmp_path / f"{n}.png" for n in range(24)]
@@ -242,7 +250,7 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
     X, labels, _ = clouds
     images = np.random.default_rng(0).random((24, 28, 28))
     for encoder, items, covariance in (("identity", X, "full"), (small_encoder, images, "identity")):
-        clf = CrowdClassifier(encoder, covariance=covariance).fit(items, labels)
+        clf = CrowdClassifier(encoder, settings={"covariance": covariance}).fit(items, labels)
         clf.save(tmp_path / "model.safetensors")
         again = CrowdClassifier.load(tmp_path / "model.safetensors")
         np.testing.assert_array_equal(again.predict_proba(items), clf.predict_proba(items))
@@ -297,22 +305,68 @@ def test_seeds_of_numpy_and_what_is_no_seed(clouds, tmp_path):
     )
     clf.save(tmp_path / "clf.safetensors")
     assert CrowdClassifier.load(tmp_path / "clf.safetensors").random_state == 3
-    for strange in (None, -1, 1.5, np.random.RandomState(0)):
-        with pytest.raises(CrowdshotError, match=r"random_state is .*, expected a whole number"):
+    for strange in (-1, 1.5, "seed"):
+        with pytest.raises(CrowdshotError, match=r"random_state is .*, expected .* a whole number"):
             CrowdClassifier("identity", random_state=strange).fit(X, labels)
+
+
+@pytest.mark.parametrize("kind", [np.random.RandomState, np.random.default_rng])
+def test_random_states_are_drawn_from(clouds, tmp_path, kind):
+    X, labels, _ = clouds
+    one, two = (CrowdClassifier("identity", method="RFMV", random_state=kind(5)).fit(X, labels) for _ in range(2))
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+    one.save(tmp_path / "clf.safetensors")
+    again = CrowdClassifier.load(tmp_path / "clf.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(X), one.predict_proba(X))
+    np.testing.assert_array_equal(one.predict_proba(X), one.predict_proba(X))
+    np.testing.assert_array_equal(one.update({0: {0: labels[0, 0]}}).predict_proba(X), two.predict_proba(X))
+
+
+def test_no_random_state_draws_another_seed_for_each_fit(clouds):
+    X, labels, _ = clouds
+    np.random.seed(0)
+    clf = CrowdClassifier("identity", method="RFMV", random_state=None)
+    one, two = (clf.fit(X, labels).predict_proba(X) for _ in range(2))
+    assert (one != two).any()
+
+
+def test_arguments_of_the_mixture_moved_to_settings(clouds):
+    X, labels, _ = clouds
+    with pytest.warns(FutureWarning, match="settings"):
+        old = CrowdClassifier("identity", scale=8.0, steps=None)
+    assert (old.method, old.settings) == ("ours", {"scale": 8.0})
+    new = CrowdClassifier("identity", method="ours", settings={"scale": 8.0}).fit(X, labels)
+    np.testing.assert_array_equal(old.fit(X, labels).predict_proba(X), new.predict_proba(X))
+    with pytest.warns(FutureWarning, match="settings"):
+        old = CrowdClassifier("identity").set_params(steps=3, random_state=1)
+    assert (old.method, old.settings, old.random_state) == ("ours", {"steps": 3}, 1)
+    with pytest.raises(TypeError, match="stepps"):
+        CrowdClassifier("identity", stepps=3)
+    for name in ("fit_", "shift_", "factor_", "reader_", "belief_"):
+        with pytest.warns(FutureWarning, match=name):
+            getattr(new, name)
+
+
+def test_every_method_is_in_the_type():
+    known = set(get_args(MethodName))
+    assert {name.lower() for name in known} == {
+        "auto",
+        "paper",
+        *(name.lower() for name in METHODS if METHODS.is_built_in(name)),
+    }
 
 
 @pytest.mark.parametrize("number", [torch.tensor(torch.nan), torch.tensor(-1.0), torch.ones(2), Diagonal])
 def test_what_looks_like_a_setting_of_the_mixture_and_is_none(clouds, number):
     X, labels, _ = clouds
     with pytest.raises(CrowdshotError, match=r"c is .*, expected a number, 0 or more, a pair"):
-        CrowdClassifier("identity", c=number).fit(X, labels)
+        CrowdClassifier("identity", settings={"c": number}).fit(X, labels)
 
 
 def test_settings_may_be_tensors(clouds, tmp_path):
     X, labels, _ = clouds
-    clf = CrowdClassifier("identity", c=torch.tensor(2.0), tau=torch.tensor(0.5)).fit(X, labels)
-    plain = CrowdClassifier("identity", c=2.0, tau=0.5).fit(X, labels)
+    clf = CrowdClassifier("identity", settings={"c": torch.tensor(2.0), "tau": torch.tensor(0.5)}).fit(X, labels)
+    plain = CrowdClassifier("identity", settings={"c": 2.0, "tau": 0.5}).fit(X, labels)
     np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-6)
     clf.save(tmp_path / "clf.safetensors")
     assert CrowdClassifier.load(tmp_path / "clf.safetensors").settings_["tau"] == 0.5
@@ -325,7 +379,7 @@ def test_settings_of_the_mixture_that_are_no_numbers(clouds, strange):
     X, labels, _ = clouds
     (name,) = strange
     with pytest.raises(CrowdshotError, match=rf"{name} is .*, expected a number, 0 or more"):
-        CrowdClassifier("identity", **strange).fit(X, labels)
+        CrowdClassifier("identity", method="ours", settings=strange).fit(X, labels)
 
 
 def test_repeats_with_the_seed(clouds):
@@ -400,11 +454,11 @@ def test_few_images_are_learned_by_both_on_the_clean_encoder(drawings, tmp_path)
     assert clf.encoder_.card["recipe"]["objective"] == "prototypical"
     trusted = clf.encoder_.card["labelings"]
     assert clf.settings_ == {**trusted, "width": labelings.WIDTH}
-    sizes = clf.fit_.search.sizes
-    np.testing.assert_allclose(sizes, clf.fit_.looks.size, atol=1e-6)
+    sizes = clf._model.search.sizes
+    np.testing.assert_allclose(sizes, clf._model.looks.size, atol=1e-6)
     direct = labelings.fit(clf.embed(images), torch.tensor(said), 3, sizes=sizes, **trusted)
     np.testing.assert_allclose(
-        clf.fit_.search.log_proba(clf.embed(images)), direct.log_proba(clf.embed(images)), atol=1e-5
+        clf._model.search.log_proba(clf.embed(images)), direct.log_proba(clf.embed(images)), atol=1e-5
     )
     assert (clf.consensus_["label"] == truth).mean() > 0.9
     clf.save(tmp_path / "model.safetensors")
@@ -413,7 +467,7 @@ def test_few_images_are_learned_by_both_on_the_clean_encoder(drawings, tmp_path)
     np.testing.assert_allclose(again.predict_proba(images), clf.predict_proba(images), atol=1e-6)
     pd.testing.assert_frame_equal(again.consensus_, clf.consensus_)
     pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
-    assert again.learner_again() == clf.learner_again()
+    assert again._learner_again() == clf._learner_again()
 
 
 def test_items_without_labels_change_nothing_and_are_predicted(drawings):
@@ -431,15 +485,15 @@ def test_items_without_labels_change_nothing_and_are_predicted(drawings):
 def test_what_the_default_is(drawings, clouds, monkeypatch):
     images, said, _ = drawings
     assert CrowdClassifier("identity").fit(clouds[0], clouds[1]).learner_ == "features"  # features from elsewhere
-    given = CrowdClassifier(steps=4).fit(images, said)  # an argument that the mixture alone has
+    given = CrowdClassifier(settings={"steps": 4}).fit(images, said)  # a setting that the mixture alone has
     assert given.settings_["steps"] == 4
     assert given.encoder_.card["recipe"]["objective"] == "mixture"
     monkeypatch.setattr(feature_learners, "FEW", 20)
     many = CrowdClassifier().fit(images, said)
     assert many.learner_ == "features"
-    assert isinstance(CrowdClassifier(method="labeling-search").fit(images, said).fit_, labelings.Posterior)
+    assert isinstance(CrowdClassifier(method="labeling-search").fit(images, said)._model, labelings.Posterior)
     told = CrowdClassifier(settings={"tau": 2.0}).fit(images, said)  # a setting of labelings: never passed over
-    assert isinstance(told.fit_, labelings.Posterior)
+    assert isinstance(told._model, labelings.Posterior)
     assert told.settings_["tau"] == 2.0
 
 
@@ -447,9 +501,9 @@ def test_the_papers_method_is_to_be_had_exactly(drawings):
     images, said, _ = drawings
     clf = CrowdClassifier(method="paper").fit(images, said)
     direct = mixture.fit(clf.embed(images), torch.tensor(said), 3, steps=2, tau=1.0, b=100.0, c=1.0)
-    np.testing.assert_allclose(clf.fit_.responsibilities, direct.responsibilities, atol=1e-6)
+    np.testing.assert_allclose(clf._model.responsibilities, direct.responsibilities, atol=1e-6)
     np.testing.assert_allclose(clf.confusion_, direct.confusion, atol=1e-6)
-    assert clf.learner_again().name == "Ours"
+    assert clf._learner_again().name == "Ours"
 
 
 def test_a_search_of_thousands_is_refused(clouds):

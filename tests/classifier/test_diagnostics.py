@@ -64,8 +64,8 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     )
     clf = CrowdClassifier("identity")
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
-    clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=posterior)
-    clf.known_ = SideInformation.nothing(5)
+    clf.learner_, clf.settings_, clf._model = "LRDS", {}, SimpleNamespace(responsibilities=posterior)
+    clf._known = SideInformation.nothing(5)
     found = feature_value(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
     assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0

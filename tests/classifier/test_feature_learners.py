@@ -45,7 +45,7 @@ def test_features_help_where_they_tell_the_class_and_not_where_they_do_not() -> 
     assert (helped.label_proba_.argmax(1) == truth).mean() > alone + 0.05
     assert (left.label_proba_.argmax(1) == truth).mean() > alone - 0.03
     assert left.predict_proba(noise).max() < 0.75
-    by_looks, by_size = helped.fit_.foretold.tolist()
+    by_looks, by_size = helped._model.foretold.tolist()
     assert by_looks > by_size + 0.1
 
 

@@ -32,9 +32,15 @@ def fit(X=X, labels=LABELS, encoder="identity", **options):
         (lambda: fit(encoder=None), "encoder is None, expected a name, a file, a network or a function."),
         (lambda: fit(encoder=7), "encoder is 7, expected a name, a file, a network or a function."),
         (lambda: fit(encoder=f"{FAR}.safetensors"), "could not be read (File name too long)"),
-        (lambda: fit(method="ours", tau=1e300), "tau is 1e+300, expected a number, 0 or more, and 1e+12 at most."),
-        (lambda: fit(method="ours", b=1e13), "b is 10000000000000.0, expected a number, 0 or more, and 1e+12 at most."),
-        (lambda: fit(method="ours", scale=10**400), "expected a number, 0 or more, and 1e+12 at most."),
+        (
+            lambda: fit(method="ours", settings={"tau": 1e300}),
+            "tau is 1e+300, expected a number, 0 or more, and 1e+12 at most.",
+        ),
+        (
+            lambda: fit(method="ours", settings={"b": 1e13}),
+            "b is 10000000000000.0, expected a number, 0 or more, and 1e+12 at most.",
+        ),
+        (lambda: fit(method="ours", settings={"scale": 10**400}), "expected a number, 0 or more, and 1e+12 at most."),
         (
             lambda: fit(method="labeling-search", settings={"tau": 1e300}),
             "1e+300 as tau of labeling-search, expected a pos",

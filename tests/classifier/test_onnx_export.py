@@ -55,7 +55,7 @@ def test_features_by_every_way_of_our_own(tmp_path, method, n):
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_covariances(tmp_path, covariance):
     X, labels = vectors()
-    clf = CrowdClassifier("identity", method="ours", covariance=covariance).fit(X, labels)
+    clf = CrowdClassifier("identity", method="ours", settings={"covariance": covariance}).fit(X, labels)
     clf.to_onnx(tmp_path / "model.onnx")
     np.testing.assert_allclose(run(tmp_path / "model.onnx", X), clf.predict_proba(X), atol=1e-5)
 

@@ -25,7 +25,7 @@ def test_labels_count_as_they_do_alone():
     said = Annotations.from_matrix(LABELS, classes=CLASSES)
     for ordered in (False, True):
         by_labels = aggregate.learned(said, ordered=ordered).probabilities
-        np.testing.assert_allclose(fit(ordered=ordered).fit_.alone, by_labels, atol=1e-9)
+        np.testing.assert_allclose(fit(ordered=ordered)._model.alone, by_labels, atol=1e-9)
     assert np.abs(fit(ordered=True).label_proba_ - fit().label_proba_).max() > 0.01  # else this would show nothing
 
 
@@ -35,7 +35,7 @@ def test_it_is_kept_in_the_file_and_by_updates(tmp_path):
     loaded = CrowdClassifier.load(tmp_path / "clf.safetensors")
     more = {0: {0: "high", 1: "high"}}
     np.testing.assert_allclose(loaded.update(more).label_proba_, clf.update(more).label_proba_, atol=1e-6)
-    assert loaded.known_.ordered
+    assert loaded._known.ordered
 
 
 def test_adapt_takes_it_from_its_option(tmp_path):

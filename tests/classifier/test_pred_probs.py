@@ -97,7 +97,7 @@ TOLD = pd.DataFrame(claims(0.9), index=IDS, columns=WORDS)
 def test_tables_go_by_the_names_of_items_and_classes(table):
     expected = CrowdClassifier("identity").fit(NAMED, WIDE, pred_probs=TOLD.to_numpy())
     found = CrowdClassifier("identity").fit(NAMED, WIDE, pred_probs=table)
-    np.testing.assert_array_equal(found.known_.pred_probs, expected.known_.pred_probs)
+    np.testing.assert_array_equal(found._known.pred_probs, expected._known.pred_probs)
     crowd = Annotations.from_matrix(WIDE)
     by_labels = aggregate.learned(crowd, pred_probs=TOLD.to_numpy()).probabilities
     np.testing.assert_array_equal(aggregate.learned(crowd, pred_probs=table).probabilities, by_labels)
@@ -108,7 +108,7 @@ def test_numbers_are_names_where_classes_are_these_numbers():
     for columns in ([2, 0, 1], [2.0, 0.0, 1.0], ["2", "0", "1"]):
         table = pd.DataFrame(p[:, [2, 0, 1]], columns=columns)
         np.testing.assert_array_equal(
-            CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=table).known_.pred_probs, p
+            CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=table)._known.pred_probs, p
         )
 
 
@@ -121,7 +121,7 @@ def test_rows_go_by_the_names_of_files(tmp_path):
     for names in ([path.name for path in paths], [str(path) for path in paths], paths):
         table = pd.DataFrame(p, index=names, columns=["x", "y"]).iloc[[1, 0, 3, 5, 2, 4]]
         clf = CrowdClassifier("glyphs", method="features").fit(paths, labels, pred_probs=table)
-        np.testing.assert_array_equal(clf.known_.pred_probs, p)
+        np.testing.assert_array_equal(clf._known.pred_probs, p)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_it_stays_with_updates_and_files(tmp_path):
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_allclose(again.label_proba_, clf.label_proba_)
     again.update(SAID[90:], NOISE[90:])
-    assert again.known_.pred_probs.shape == (N, K)
+    assert again._known.pred_probs.shape == (N, K)
     assert accuracy(again, slice(0, 90)) > 0.85
 
 
@@ -164,7 +164,7 @@ def test_a_reversed_view_can_be_saved(tmp_path):
     turned.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_allclose(again.label_proba_, turned.label_proba_)
-    np.testing.assert_array_equal(again.known_.pred_probs, p[:, ::-1])
+    np.testing.assert_array_equal(again._known.pred_probs, p[:, ::-1])
 
 
 @pytest.mark.parametrize(

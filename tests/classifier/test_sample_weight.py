@@ -34,14 +34,16 @@ def test_what_counts_nothing_teaches_nothing_and_is_judged(method):
     weight = np.where(np.arange(30) < 20, 1, 0)
     spoilt, labels = X.copy(), SAID.copy()
     spoilt[20:25], labels[20:25] = 50, 2  # nonsense that must not be learned from
-    clf = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
+    clf = CrowdClassifier("identity", method=method, settings={"scale": 4.0} if method == "ours" else None)
     clf.fit(X, SAID, sample_weight=weight)
-    without = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None).fit(X[:20], SAID[:20])
+    without = CrowdClassifier("identity", method=method, settings={"scale": 4.0} if method == "ours" else None).fit(
+        X[:20], SAID[:20]
+    )
     np.testing.assert_allclose(clf.label_proba_[:20], without.label_proba_, atol=1e-6 if method == "ours" else 1e-9)
     right = (clf.label_proba_[20:].argmax(1) == TRUTH[20:]).mean()
     assert right >= 0.7
     np.testing.assert_allclose(clf.label_proba_.sum(1), 1)
-    again = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
+    again = CrowdClassifier("identity", method=method, settings={"scale": 4.0} if method == "ours" else None)
     again.fit(spoilt, labels, sample_weight=weight)
     np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-6 if method == "ours" else 1e-9)
 
@@ -80,8 +82,8 @@ def test_fractions_are_rounded_right_on_average(method):
     np.testing.assert_allclose(found.mean(0), weight, atol=0.15)  # four standard errors
     assert np.ptp(found.sum(1)) <= 1
     half = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=np.full(30, 0.5))
-    assert half.known_.weight.sum() == 15
-    again = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=half.known_.weight)
+    assert half._known.weight.sum() == 15
+    again = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=half._known.weight)
     np.testing.assert_array_equal(half.label_proba_, again.label_proba_)
 
 

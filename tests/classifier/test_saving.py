@@ -80,7 +80,7 @@ def test_files_of_0_1_0_load_and_say_what_they_said(name, tmp_path):
     path = FIXTURES / f"{name}.safetensors"
     assert "learner" not in card_of(path)
     old = CrowdClassifier.load(path)
-    assert old.missing_ == -1
+    assert old._missing == -1
     old.save(tmp_path / "again.safetensors")
     assert card_of(tmp_path / "again.safetensors")["learner"] == learner
     for clf in (old, CrowdClassifier.load(tmp_path / "again.safetensors")):
@@ -128,13 +128,13 @@ def test_the_learner_says_who_it_is(settings, learner, tmp_path):
     assert (clf.learner_, card_of(path)["learner"]) == (learner, learner)
     again = CrowdClassifier.load(path)
     assert again.learner_ == learner
-    assert type(again.fit_) is type(clf.fit_)
+    assert type(again._model) is type(clf._model)
     np.testing.assert_allclose(again.predict_proba(QUERIES), clf.predict_proba(QUERIES), atol=1e-6)
-    same = again.learner_again()
+    same = again._learner_again()
     assert same.name == learner
     np.testing.assert_allclose(
-        same.learn(clf.embed(X), clf.annotations_, clf.encoder_, clf.known_).fit.confusion,
-        clf.fit_.confusion,
+        same.learn(clf.embed(X), clf.annotations_, clf.encoder_, clf._known).fit.confusion,
+        clf._model.confusion,
         atol=1e-6,
     )
 
@@ -226,7 +226,7 @@ DEEP = '{"format": 1, "kind": "classifier", "x": ' + "[" * 100_000 + "]" * 100_0
 @pytest.mark.parametrize(
     "change",
     [
-        lambda tensors, card: tensors.update({"labels.annotator": tensors["labels.annotator"] + 2**28}),
+        lambda tensors, card: tensors.update({"labels.annotator": tensors["labels.annotator"].long() + 2**28}),
         lambda tensors, card: tensors.update({"labels.item": tensors["labels.item"][:3]}),
         lambda tensors, card: tensors.update({"labels.label": -1 - tensors["labels.label"]}),
         lambda tensors, card: tensors.update({"labels.item": tensors["labels.item"].double()}),

@@ -92,7 +92,7 @@ def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, e
     expected = run_predict(model, ItemFiles(photos, skip_bad=True))[1]
     monkeypatch.setenv("CROWDSHOT_CACHE", str(tmp_path / "cache"))
     several = ItemFiles(photos, skip_bad=True, processes=2, engine=engine)
-    network = CrowdClassifier.load(model).reader_
+    network = CrowdClassifier.load(model)._reader
     several.embed_ahead(several.open().paths, network)
     kept = sorted(tmp_path.glob("cache/glyphs*/*.npy")) or sorted(tmp_path.glob("cache/conv4*/*.npy"))
     assert sum(len(np.load(file)) for file in kept) == 9

@@ -119,7 +119,7 @@ def test_the_head_is_a_linear_network_behind_the_features(name, few_features, tm
     clf = CrowdClassifier(encoder, method=name, settings=settings).fit(images, labels)
     module = encoder.module
     x = (fed.embed(images) - module.body.mean) / module.body.std
-    torch.testing.assert_close(clf.fit_.support, x, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(clf._model.support, x, atol=1e-5, rtol=1e-5)
     network = MLP(1280, (), module.head.out_features)
     network.layers[0].load_state_dict(module.head.state_dict())
     episode = CrowdEpisodes(x[None], torch.tensor(labels)[None], x[None], 2)

@@ -139,7 +139,7 @@ def test_a_scale_with_negative_values_keeps_its_classes():
     clf = CrowdClassifier("identity").fit(np.eye(5)[truth + 2], labels)
     assert clf.classes_.tolist() == [-2, -1, 0, 1, 2]
     assert (clf.consensus_["label"] == truth).mean() > 0.9
-    assert clf.missing_ is None  # for `update`
+    assert clf._missing is None  # for `update`
 
 
 def test_a_column_of_something_else_is_left_out_of_a_dataframe_too():

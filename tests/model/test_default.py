@@ -31,7 +31,7 @@ def compare(name, learner, x, labels, **settings):
         assert clf.learner_ == learner
     episodes = CrowdEpisodes(x[None, :N], torch.from_numpy(labels)[None], x[None, N:], 3)
     found = METHODS[name].predict(episodes, Identity(), **settings)[0]
-    expected = clf.fit_.log_proba(x[N:]).exp()
+    expected = clf._model.log_proba(x[N:]).exp()
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     assert expected.std() > 0.1, "a comparison of constants proves nothing"
 
@@ -58,4 +58,4 @@ def test_combined_falls_back_to_features_where_the_classifier_does():
     )
     assert clf.learner_ == "features"
     np.testing.assert_array_equal(both, features)
-    np.testing.assert_allclose(both, clf.fit_.log_proba(x[30:]).exp(), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(both, clf._model.log_proba(x[30:]).exp(), atol=1e-5, rtol=0)

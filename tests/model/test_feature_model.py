@@ -170,7 +170,7 @@ def test_neither_names_nor_order_matter(seed: int, K: int, N: int) -> None:
 def test_labels_decide_alone_where_all_features_are_equal() -> None:
     labels = [["a", "a"], ["b", "b"], ["a", None], ["b", "a"], ["b", "b"]]
     clf = CrowdClassifier("identity").fit(np.ones((5, 3)), labels)
-    np.testing.assert_allclose(clf.fit_.alone, clf.label_proba_, atol=0.02)  # but for class sizes without the item
+    np.testing.assert_allclose(clf._model.alone, clf.label_proba_, atol=0.02)  # but for class sizes without the item
     assert np.isfinite(clf.predict_proba([[1.0, 1.0, 1.0], [9.0, 0.0, 2.0]])).all()
 
 

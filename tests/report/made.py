@@ -23,9 +23,9 @@ def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) ->
     ann = Annotations(ann.item, ann.annotator, ann.label, ann.items, ann.annotators, np.array(list(classes)))
     clf = CrowdClassifier("identity")
     clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "labeling-search", {"scale": 1.0}
-    clf.encoder_ = clf.choose_encoder(np.zeros((1, 2)))
-    clf.known_, clf.without_gold_ = SideInformation.nothing(len(posterior)), posterior[:0]
-    clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(posterior))
+    clf.encoder_ = clf._choose_encoder(np.zeros((1, 2)))
+    clf._known, clf._without_gold = SideInformation.nothing(len(posterior)), posterior[:0]
+    clf._model = SimpleNamespace(responsibilities=torch.from_numpy(posterior))
     x = np.arange(2 * len(posterior)).reshape(-1, 2) if embeddings is None else embeddings
     return Basis.of_classifier(clf, torch.as_tensor(x, dtype=torch.float32))
 

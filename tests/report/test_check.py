@@ -82,7 +82,7 @@ def test_where_a_part_has_all_there_is_of_a_class_the_other_is_all_one_knows():
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     said = np.zeros((20, 3), dtype=int)
     said[4] = 1
-    clf = CrowdClassifier("identity", scale=0.001).fit(x, said)
+    clf = CrowdClassifier("identity", method="ours", settings={"scale": 0.001}).fit(x, said)
     check = leave_out(clf, clf.embed(x))
     assert check.consensus[4] == 1
     assert check.probabilities[4].tolist() == [1, 0]

@@ -88,7 +88,7 @@ def _load_classifier(path: Path) -> None:
     assert clf.annotators_.shape[0] == clf.annotations_.n_annotators
     _ = clf.consensus_, clf.gold_, clf.confusion_
     if type(clf.encoder_.input) is FeatureInput:
-        said = clf.predict_proba(np.zeros((2, len(clf.shift_)), np.float32))
+        said = clf.predict_proba(np.zeros((2, len(clf._shift)), np.float32))
         assert np.isfinite(said).all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.matching import named_like, rows_of
-from crowdshot.methods import find
+from crowdshot.methods import MethodName, find
 from crowdshot.progress import progress
 from crowdshot.report.result_tables import check_columns
 from crowdshot.report.summary import MethodUsed
@@ -70,11 +70,11 @@ def fit(
         Whether to replace the names of annotators by numbers.
     """
     items = item_files.open(None if item_files.encoder in (None, "table") else False)
-    clf = CrowdClassifier(item_files.encoder or "auto", method=method, settings=settings)
+    clf = CrowdClassifier(item_files.encoder or "auto", method=cast(MethodName, method), settings=settings)
     if labels.multi_label:
         clf.set_params(**by_sets(method, settings))
     if item_files.encoder is not None:
-        named = clf.choose_encoder(items.X)
+        named = clf._choose_encoder(items.X)
         check_kind(named, items, f"encoder {item_files.encoder}")
         clf.set_params(encoder=named)
     read = labels.read().without_names() if anonymous else labels.read()
@@ -92,7 +92,7 @@ def fit(
     check_classes(*known_of(annotations, gold))
 
     if items.kind == "images":  # embedding ahead first learns encoders that depend on the items, and only once
-        item_files.embed_ahead(items.paths, clf.learner().reader(clf.choose_encoder(items.X)))
+        item_files.embed_ahead(items.paths, clf._learner().reader(clf._choose_encoder(items.X)))
     with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
@@ -126,7 +126,7 @@ def _in_label_order(read: Annotations, matched: Annotations, kept: Positions) ->
 
 
 def method_of(clf: CrowdClassifier) -> MethodUsed:
-    method = find(clf.learner_again().name)
+    method = find(clf._learner_again().name)
     return MethodUsed(method.name, method.summary, clf.encoder_.card.get("about"))
 
 

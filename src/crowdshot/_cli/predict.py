@@ -106,7 +106,7 @@ def _tables(clf: CrowdClassifier, model: Path, item_files: ItemFiles) -> Iterato
     width = None if table else getattr(clf, "n_features_in_", None)
     first = True
     if item_files.images is not None:
-        item_files.embed_ahead(item_files.open().paths, clf.reader_)
+        item_files.embed_ahead(item_files.open().paths, clf._reader)
     with embedding_cache(), progress("predicting") as report_progress:
         for items, done, total in item_files.pieces(table is not None, labelled, wanted):
             check_kind(clf.encoder_, items, f"{model}")

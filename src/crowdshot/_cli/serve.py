@@ -251,10 +251,10 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None, label
         clf.set_params(**by_sets())
     if model is not None:
         clf.set_params(encoder=CrowdClassifier.load(model).encoder_)
-        check_kind(clf.choose_encoder(items.X), items, f"{model}")
+        check_kind(clf._choose_encoder(items.X), items, f"{model}")
     elif given.encoder is not None:
-        clf.set_params(encoder=clf.choose_encoder(items.X))
-        check_kind(clf.choose_encoder(items.X), items, f"encoder {given.encoder}")
+        clf.set_params(encoder=clf._choose_encoder(items.X))
+        check_kind(clf._choose_encoder(items.X), items, f"encoder {given.encoder}")
     with embedding_cache(), progress(f"checking {items.kind}") as tick:
         kept, _ = find_readable(items, given.skip_bad, tick)
     items = items.take(kept)

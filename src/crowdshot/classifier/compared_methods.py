@@ -24,7 +24,6 @@ from crowdshot.classifier.learner_contract import (
     LearnerResult,
     SideInformation,
     check_setting_names,
-    refuse_mixture_arguments,
     unscaled,
 )
 from crowdshot.classifier.mixture_learners import MixtureLearner, with_history
@@ -44,14 +43,13 @@ STEPS = 2  # of Dawid-Skene, if the method has no setting for it
 MOST_NUMBERS = 500_000  # items × features with which a method is quick enough to be fitted ten times
 
 
-def learner_of(name: str, settings: Candidate, arguments: Mapping[str, Any], seed: int) -> Learner:
+def learner_of(name: str, settings: Candidate, seed: int) -> Learner:
     """Return the learner of a method in `METHODS`; parameters as in `learners.learner_of`."""
     method = find(name)
     if method.run is MAP_EM:
-        constants = {name: method.default[name] for name in episode_methods.CONSTANTS} | {**settings, **arguments}
+        constants = {name: method.default[name] for name in episode_methods.CONSTANTS} | dict(settings)
         encoder = partial(shipped_encoder, method)
         return MixtureLearner(method.name, constants, seed, encoder, trained_with=("mixture", "prototypical"))
-    refuse_mixture_arguments(method.name, arguments)
     return Compared(method, checked(method, settings), seed)
 
 

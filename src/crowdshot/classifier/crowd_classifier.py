@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from numbers import Integral
@@ -18,11 +17,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
-    ARGUMENTS,
+    MOST_CELLS,
     FittedModel,
     Learner,
     SideInformation,
@@ -33,11 +33,12 @@ from crowdshot.classifier.learner_contract import (
     posterior_of,
     whole_weights,
 )
+from crowdshot.classifier.old_names import OldNames, move_to_settings
 from crowdshot.classifier.outliers import find_outliers
 from crowdshot.errors import CrowdshotError
 from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.formatting import first, show
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, Positions
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crowdshot.encoders.encoder import Encoder
-    from crowdshot.model import priors
+    from crowdshot.methods import MethodName
 
 require(*NEEDED, user="CrowdClassifier")  # without importing them
 
@@ -60,59 +61,62 @@ require(*NEEDED, user="CrowdClassifier")  # without importing them
 class Results:
     """FittedModel attributes of `CrowdClassifier` about the fitted items and their annotators."""
 
-    fit_: FittedModel
+    _model: FittedModel
     settings_: dict[str, Any]
     annotations_: Annotations
     classes_: Ids
-    known_: SideInformation
-    without_gold_: NDArray[np.float64]
+    _known: SideInformation
+    _without_gold: NDArray[np.float64]
     embeddings_: Tensor | None
+    _seed: int = 0
+    _named: Positions | None = None  # classes that occurred, of a classifier that was saved without labels
+
+    def _check_labels(self) -> None:
+        """Raise an error unless the classifier is fitted and has its labels."""
+        check_is_fitted(self)
+        if self._named is not None:
+            raise CrowdshotError(
+                "The classifier was saved without labels; it predicts new items only",
+                hint="Save it with labels=True, or fit it again.",
+            )
 
     @property
     def scale_(self) -> float | None:
         """Weight of the embeddings in the labeling search or mixture; None with other methods."""
-        check_is_fitted(self, "fit_")
+        check_is_fitted(self)
         return self.settings_.get("scale")
 
     @property
     def confusion_(self) -> NDArray[np.float64]:
         """Confusion matrices, (R, K, K) [annotator, true, observed]; rows sum to one."""
-        check_is_fitted(self, "fit_")
-        out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
+        self._check_labels()
+        out: NDArray[np.float64] = self._model.confusion.double().cpu().numpy()
         return out
 
     @property
     def label_proba_(self) -> NDArray[np.float64]:
         """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
-        check_is_fitted(self, "fit_")
-        return posterior_of(self.fit_)
-
-    @property
-    def belief_(self) -> NDArray[np.float64]:
-        """Deprecated name of `label_proba_`."""
-        warnings.warn(
-            "belief_ was renamed to label_proba_ and will be removed in version 0.4.", FutureWarning, stacklevel=2
-        )
-        return self.label_proba_
+        self._check_labels()
+        return posterior_of(self._model)
 
     @property
     def consensus_(self) -> pd.DataFrame:
         """Consensus label and confidence of every item."""
         probabilities = self.label_proba_
-        class_probs = self.fit_.class_probs.double().cpu().numpy()
+        class_probs = self._model.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
 
     @property
     def gold_(self) -> pd.DataFrame:
         """Gold classes, compared with the consensus of a fit that does not know them."""
-        check_is_fitted(self, "fit_")
-        return gold_labels.compare(self.annotations_, self.known_.gold, self.without_gold_)
+        self._check_labels()
+        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
 
     @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
-        return judge(self.annotations_, self.label_proba_, self.known_.history)
+        return judge(self.annotations_, self.label_proba_, self._known.history)
 
     @property
     def label_quality_(self) -> pd.DataFrame:
@@ -127,7 +131,7 @@ class Results:
     @property
     def outliers_(self) -> pd.DataFrame:
         """Distance of every item to its nearest neighbours, most unusual first (`crowdshot.classifier.outliers`)."""
-        check_is_fitted(self, "fit_")
+        self._check_labels()
         if self.embeddings_ is None:
             raise _without_items()
         return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.label_proba_)
@@ -145,10 +149,10 @@ AT_ONCE = 1_024  # items of a generator per batch
 class Predictor(ClassifierMixin):
     """Prediction methods of `CrowdClassifier`."""
 
-    fit_: FittedModel
-    reader_: Encoder
-    shift_: Tensor
-    factor_: Tensor
+    _model: FittedModel
+    _reader: Encoder
+    _shift: Tensor
+    _factor: Tensor
     classes_: Ids
     device: str
     temperature_: float = 1.0
@@ -170,19 +174,19 @@ class Predictor(ClassifierMixin):
         """
         from crowdshot.encoders.networks import choose_device
 
-        check_is_fitted(self, "fit_")
+        check_is_fitted(self)
         if isinstance(X, Iterator):
             parts = [self.predict_log_proba(part) for part in _batches(X)]
             return np.concatenate(parts) if parts else self.predict_log_proba([])
         X = to_pandas(X, "X")
         check_columns(X, self)
-        embeddings = self.reader_.embed(X, device=choose_device(self.device), progress=progress)
-        return self._log_proba(embeddings.to(self.shift_.device))  # a loaded classifier is on the CPU
+        embeddings = self._reader.embed(X, device=choose_device(self.device), progress=progress)
+        return self._log_proba(embeddings.to(self._shift.device))  # a loaded classifier is on the CPU
 
     def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
-        if embeddings.shape[1] != len(self.shift_):
-            raise _wrong_width(embeddings.shape[1], len(self.shift_))
-        out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
+        if embeddings.shape[1] != len(self._shift):
+            raise _wrong_width(embeddings.shape[1], len(self._shift))
+        out = self._model.log_proba((embeddings - self._shift) * self._factor)
         result: NDArray[np.float64] = (
             (out.double() / self.temperature_).log_softmax(-1).cpu().numpy()
         )  # rows sum to 1 in double precision
@@ -225,8 +229,35 @@ class Predictor(ClassifierMixin):
         (N, K) array
             Columns are in the order of ``classes_``.
         """
-        check_is_fitted(self, "fit_")
-        return np.exp(self._log_proba(embeddings.to(self.shift_.device)))
+        check_is_fitted(self)
+        return np.exp(self._log_proba(embeddings.to(self._shift.device)))
+
+    def predict_annotator_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the labels that each annotator would give to items.
+
+        They are Σ_k p(k | item) confusion_[r, k, l], so they suit as soft labels of annotators who disagree.
+
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items, as in `predict_proba`.
+
+        Returns
+        -------
+        (N, R, K) array
+            Annotators in the order of ``annotators_``, columns in the order of ``classes_``.
+        """
+        confusion = self.confusion_
+        p = self.predict_proba(X)
+        if p.shape[0] * confusion[:, 0].size > MOST_CELLS:
+            raise CrowdshotError(
+                f"has {len(p):,} items, which with {len(confusion):,} annotators give more than {MOST_CELLS:,} numbers",
+                argument="X",
+                found=len(p),
+                hint="Predict fewer items at a time.",
+            )
+        out: NDArray[np.float64] = np.einsum("nk,rkl->nrl", p, confusion, optimize=True)
+        return out
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each item.
@@ -378,7 +409,7 @@ def check_columns(X: Any, fitted: Any) -> None:
     """Raise an error unless a table has the fitted columns, in the same order if the encoder depends on the order."""
     from crowdshot.encoders.table_input import TableInput
 
-    if isinstance(fitted.reader_.input, TableInput):
+    if isinstance(fitted._reader.input, TableInput):
         return
     names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
     if names is None or known is None or len(names) != len(known):  # `_wrong_width` is raised later
@@ -407,7 +438,7 @@ def _batches(stream: Iterator[Any]) -> Iterator[Any]:
         yield part
 
 
-class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
+class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
     """Learn a classifier and a consensus from items that several unreliable annotators labelled.
 
     Items are embedded by ``encoder``. The default method averages two models:
@@ -433,25 +464,26 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         - An `Encoder`, a ``torch.nn.Module``, or a function from items to vectors (n, D).
     method : str
         - "auto": as "combined". As "features" if more than 200 items are labelled, the encoder was not meta-trained, or
-          the search predicts held-out labels too badly. As "ours" if an argument of the mixture is set.
+          the search predicts held-out labels too badly. As "ours" if ``settings`` has one that only the mixture has.
         - "combined": the labeling search and the feature model, averaged.
         - "labeling-search", "features": one of these models alone.
         - "ours": the mixture, fitted by MAP-EM. "paper": the same with the paper's constants.
         - Another name in `METHODS` (``crowdshot methods`` lists them). Posteriors of labelled items and annotators'
           qualities are then those of Dawid–Skene.
     settings : mapping or None
-        Settings of the method. Missing ones have the defaults in `METHODS`.
-    steps, tau, b, c, scale : number or None
-        The paper's J and priors, and the weight of the embeddings, as in `mixture.fit`. ``c`` may also be a pair
-        (right, wrong) or a prior of `crowdshot.priors`. None: as the encoder was trained. For features from elsewhere,
-        None is a prior by which annotators are better than chance, and a scale that is selected by cross-validation on
-        the labels. Only the mixture ("ours", "paper" and "w/o PA") has these arguments.
-    covariance : {"identity", "isotropic", "diagonal", "full"}
-        Covariance of the mixture; all but "identity" are estimated from the items.
+        Settings of the method. Missing ones have the defaults in `METHODS`. Those of the mixture ("ours", "paper" and
+        "w/o PA") are the arguments of `mixture.fit`:
+
+        - ``steps``, ``tau``, ``b``, ``c``: the paper's J and priors. ``c`` may also be a pair (right, wrong) or a prior
+          of `crowdshot.priors`. By default, as the encoder was trained; for features from elsewhere, a prior by which
+          annotators are better than chance.
+        - ``scale``: weight of the embeddings. By default, as the encoder was trained; for features from elsewhere,
+          selected by cross-validation on the labels.
+        - ``covariance``: "identity", "isotropic", "diagonal" or "full"; all but "identity" are estimated.
     device : {"auto", "cpu", "cuda"}
         "auto" is a GPU if there is one.
-    random_state : int
-        Seed for cross-validation and for methods with random numbers.
+    random_state : int, RandomState, Generator or None
+        Seed for cross-validation and for methods with random numbers. None draws another one for every fit.
 
     Attributes
     ----------
@@ -484,17 +516,10 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         Weight of the embeddings in the labeling search or mixture; None with other methods.
     encoder_ : Encoder
         Encoder that was used.
-    reader_ : Encoder
-        Encoder of the vectors from which the method learns. It differs from ``encoder_`` if the method works on the
-        network itself.
     embeddings_ : Tensor or None
-        These vectors, (N, D). None for a classifier loaded from a file that was too large to contain them.
-    shift_, factor_ : Tensor
-        Embeddings enter the model as (x - shift) * factor; shift is (D,), factor ().
+        The vectors from which the model learned, (N, D). None for a classifier loaded from a file without them.
     temperature_ : float
         Temperature of the probabilities of new items, 1 unless `calibrate` changed it.
-    fit_ : object
-        The fitted model.
     annotations_ : Annotations
         Labels of the fit.
     known_ : SideInformation
@@ -524,46 +549,37 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
     """
 
     encoder_: Encoder
-    reader_: Encoder
+    _reader: Encoder
     learner_: str
-    fit_: FittedModel
+    _model: FittedModel
     settings_: dict[str, Any]
-    shift_: Tensor
-    factor_: Tensor
+    _shift: Tensor
+    _factor: Tensor
     embeddings_: Tensor | None
     annotations_: Annotations
     classes_: Ids
-    known_: SideInformation
-    missing_: Any
-    without_gold_: NDArray[np.float64]
+    _known: SideInformation
+    _missing: Any
+    _without_gold: NDArray[np.float64]
     n_features_in_: int
 
     def __init__(
         self,
         encoder: str | os.PathLike[str] | Encoder | nn.Module | Callable[[Any], Any] = "auto",
         *,
-        method: str = "auto",
+        method: MethodName = "auto",
         settings: Mapping[str, Any] | None = None,
-        steps: int | None = None,
-        tau: float | None = None,
-        b: float | None = None,
-        c: float | tuple[float, float] | priors.ConfusionPrior | None = None,
-        scale: float | None = None,
-        covariance: str = "identity",
         device: str = "auto",
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | np.random.Generator | None = 0,
+        **moved: Any,
     ) -> None:
         self.encoder = encoder
         self.method = method
         self.settings = settings
-        self.steps = steps
-        self.tau = tau
-        self.b = b
-        self.c = c
-        self.scale = scale
-        self.covariance = covariance
         self.device = device
         self.random_state = random_state
+        if moved:
+            move_to_settings(self, moved)
 
     def fit(
         self,
@@ -672,8 +688,8 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         from crowdshot.encoders.networks import choose_device
 
         X = to_pandas(X, "X")
-        self.encoder_ = self.choose_encoder(X)
-        self.reader_ = self.learner().reader(self.encoder_)
+        self.encoder_ = self._choose_encoder(X)
+        self._reader = self._learner().reader(self.encoder_)
         if are_features(X):
             self.n_features_in_ = int(np.shape(X)[1])
         names = column_names(X)
@@ -681,13 +697,13 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
             self.feature_names_in_ = names
         elif hasattr(self, "feature_names_in_"):  # from an earlier fit
             del self.feature_names_in_
-        return self.reader_.embed(X, device=choose_device(self.device), progress=progress)
+        return self._reader.embed(X, device=choose_device(self.device), progress=progress)
 
-    def choose_encoder(self, X: Any) -> Encoder:
+    def _choose_encoder(self, X: Any) -> Encoder:
         """Return the encoder that the user named, or the one that suits X and the method."""
         from crowdshot.classifier.encoder_choice import encoder_input
 
-        learner = self.learner()
+        learner = self._learner()
         if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
         return encoder_input(self.encoder, X)
@@ -730,25 +746,26 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         )
         check_classes(annotations, known, listed=listed or isinstance(labels, Annotations))
         if not hasattr(self, "encoder_"):
-            self.encoder_ = self.choose_encoder(embeddings)
-        self._fit(embeddings, annotations, known)
-        self.missing_ = mark_of(missing, self.classes_)
+            self.encoder_ = self._choose_encoder(embeddings)
+        self._fit(embeddings, annotations, known, self._draw_seed())
+        self._missing = mark_of(missing, self.classes_)
         return self
 
-    def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation) -> Self:
+    def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation, seed: int) -> Self:
         from crowdshot.classifier.learners import learn, without_gold
 
-        learner = self.learner()
+        learner = self._learner(seed)
         if not learner.takes_fractions:
-            known = whole_weights(known, self.seed)
+            known = whole_weights(known, seed)
             check_classes(annotations, known)
+        self._named = None
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
-        self.reader_ = learner.reader(self.encoder_)
-        self.annotations_, self.classes_, self.known_ = annotations, annotations.classes, known
+        self._reader = learner.reader(self.encoder_)
+        self.annotations_, self.classes_, self._known, self._seed = annotations, annotations.classes, known, seed
         self.embeddings_ = embeddings
-        self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
+        self.learner_, self._model, self.settings_, self._shift, self._factor = learned
         self.temperature_ = 1.0
-        self.without_gold_ = without_gold(learner, embeddings, annotations, self.encoder_, known)
+        self._without_gold = without_gold(learner, embeddings, annotations, self.encoder_, known)
         return self
 
     def update(self, labels: Any, X: Any = None, items: Iterable[Any] | None = None, *, gold: Gold = None) -> Self:
@@ -777,15 +794,15 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         """
         import torch
 
-        check_is_fitted(self, "fit_")
+        self._check_labels()
         X = to_pandas(X, "X")
         before, added = self._old_and_new_embeddings(X)
         old, names = self.annotations_, names_of(X) if items is None else items
-        more = with_new_labels(old, labels, len(added), names, self.missing_)
-        annotations, known = known_of(more, gold_of(old, self.known_) | gold_labels.as_mapping(gold, more))
-        known = keep_side_information(old, self.known_, annotations, known)
+        more = with_new_labels(old, labels, len(added), names, self._missing)
+        annotations, known = known_of(more, gold_of(old, self._known) | gold_labels.as_mapping(gold, more))
+        known = keep_side_information(old, self._known, annotations, known)
         check_classes(annotations, known)
-        return self._fit(torch.cat([before, added]), annotations, known)
+        return self._fit(torch.cat([before, added]), annotations, known, self._seed)
 
     def _old_and_new_embeddings(self, X: Any) -> tuple[Tensor, Tensor]:
         """Return the embeddings of the fitted items (N, D) and of new ones (n, D)."""
@@ -795,7 +812,7 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         if X is None:
             return before, before[:0]
         check_columns(X, self)
-        more = self.reader_.embed(X, device=before.device)
+        more = self._reader.embed(X, device=before.device)
         if more.shape[1] != before.shape[1]:
             raise _wrong_width(more.shape[1], before.shape[1])
         return before, more
@@ -824,41 +841,42 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         CrowdClassifier
             The fitted classifier.
         """
-        if not hasattr(self, "fit_"):
+        if not hasattr(self, "_model"):
             return self.fit(X, y, items=items, classes=classes, gold=gold, labels=labels)
         return self.update(one_of(y, labels), X, items, gold=gold)
 
-    def learner(self) -> Learner:
-        """Return the learner of the method; raise an error for bad settings."""
+    def _learner(self, seed: int = 0) -> Learner:
+        """Return the learner of the method; raise an error for bad settings. Encoders do not depend on the seed."""
         from crowdshot.classifier.learners import learner_of
 
-        return learner_of(self.method, self.settings, self.arguments(), self.seed)
+        return learner_of(self.method, self.settings, seed)
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the mixture that were set."""
-        arguments = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
-        if self.covariance == "identity":
-            del arguments["covariance"]
-        return arguments
-
-    def learner_again(self) -> Learner:
+    def _learner_again(self) -> Learner:
         """Return the learner that fitted the model, with the settings that it selected."""
         from crowdshot.classifier.learners import learner_of
 
-        check_is_fitted(self, "fit_")
-        return learner_of(self.learner_, self.settings_, {}, self.seed)
+        check_is_fitted(self)
+        return learner_of(self.learner_, self.settings_, self._seed)
 
-    @property
-    def seed(self) -> int:
-        """Return ``random_state``; raise an error if it is not a valid seed."""
-        if not isinstance(self.random_state, Integral) or not 0 <= int(self.random_state) < 2**32:
+    def _draw_seed(self) -> int:
+        """Return ``random_state`` if it is a number, else draw one; raise an error if it is neither."""
+        given = self.random_state
+        if isinstance(given, np.random.Generator):
+            return int(given.integers(2**31))
+        if given is None or isinstance(given, np.random.RandomState):
+            return int(check_random_state(given).randint(2**31 - 1))
+        if not isinstance(given, Integral) or not 0 <= int(given) < 2**32:
             raise CrowdshotError(
-                f"is {self.random_state!r}",
+                f"is {given!r}",
                 argument="random_state",
-                found=self.random_state,
-                expected="a whole number from 0 to 2**32 - 1",
+                found=given,
+                expected="None, a RandomState, or a whole number from 0 to 2**32 - 1",
             )
-        return int(self.random_state)
+        return int(given)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether the classifier is fitted."""
+        return hasattr(self, "_model")
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse features are accepted."""
@@ -866,18 +884,21 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         tags.input_tags.sparse = True
         return tags
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, labels: bool = True) -> None:
         """Write the encoder, the fitted model and the labels to one file. Nothing is pickled.
 
         Parameters
         ----------
         path : str or path
             The .safetensors file.
+        labels : bool
+            False writes a classifier to share: it predicts new items, and has no labels, names of annotators, ids of
+            items, confusion matrices or embeddings of items. Probabilities may change slightly.
         """
         from crowdshot.classifier.saving import save_classifier
 
-        check_is_fitted(self, "fit_")
-        save_classifier(self, path)
+        check_is_fitted(self)
+        save_classifier(self, path, labels)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX file for other runtimes. Requires the extra ``onnx``.
@@ -889,7 +910,7 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         path : str or path
             The .onnx file.
         """
-        check_is_fitted(self, "fit_")
+        check_is_fitted(self)
         with missing_packages_explained("to_onnx"):
             from crowdshot.classifier.onnx_export import write_onnx
         write_onnx(self, path)

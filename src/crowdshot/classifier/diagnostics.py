@@ -77,7 +77,7 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few for cross-validation"
-    if not clf.learner_again().is_quick(embeddings.numel()):
+    if not clf._learner_again().is_quick(embeddings.numel()):
         return f"{clf.learner_} takes too long to fit {PARTS} times"
     return ""
 
@@ -95,7 +95,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
         Items to predict in any case. If not all folds are used, those of other folds are added to the first one and do
         not count for the estimate.
     """
-    ann, known, learner = clf.annotations_, clf.known_, clf.learner_again()
+    ann, known, learner = clf.annotations_, clf._known, clf._learner_again()
     kept = known.rows_of(ann)
     if learner.ignores_unlabelled and known.pred_probs is None:  # other items have no effect
         place = np.full(ann.n_items, -1)
@@ -106,7 +106,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
     posterior = clf.label_proba_[kept]
     rows = np.unique(ann.item)
     part = np.full(ann.n_items, -1)
-    part[rows] = _parts(posterior[rows].argmax(1), np.random.default_rng(clf.seed))
+    part[rows] = _parts(posterior[rows].argmax(1), np.random.default_rng(clf._seed))
     enough = min(part.max() + 1, -(-PARTS * MOST // len(rows)))
     rows = rows[part[rows] < enough]
     others = np.setdiff1d(np.intersect1d(np.flatnonzero(np.isin(kept, besides)), ann.item), rows)
@@ -182,15 +182,15 @@ def feature_value(clf: CrowdClassifier, embeddings: Tensor) -> FeatureValue:
     """Measure the contribution of the features; embeddings (N, D) are those with which ``clf`` was fitted."""
     ann, posterior = clf.annotations_, clf.label_proba_
     best = posterior.argmax(1)
-    rows = np.setdiff1d(ann.item, np.flatnonzero(clf.known_.gold >= 0))  # neither labels nor features decide gold
+    rows = np.setdiff1d(ann.item, np.flatnonzero(clf._known.gold >= 0))  # neither labels nor features decide gold
     alone = _by_labels_alone(clf)
     differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
     unsaid = rows[ann.vote_counts()[rows, best[rows]] == 0]
     if clf.learner_ not in (FEATURES, LABELING_SEARCH, COMBINED):
         return FeatureValue(None, None, None, differ, unsaid)
-    fit: Any = clf.fit_
+    fit: Any = clf._model
     if clf.learner_ == LABELING_SEARCH:  # has no feature model of its own
-        fit = learn(FeatureLearner(clf.seed), embeddings, ann, clf.encoder_, clf.known_).fit
+        fit = learn(FeatureLearner(clf._seed), embeddings, ann, clf.encoder_, clf._known).fit
     models: Sequence[FeatureFit] = fit.feature_fits  # several for sets of labels: the mean counts
     by_features, by_size = np.mean([model.foretold.tolist() for model in models], 0).tolist()
     n_effective = float(np.mean([float(model.counted) for model in models]))

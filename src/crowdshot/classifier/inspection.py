@@ -155,7 +155,8 @@ class Inspection:
     def _repr_html_(self) -> str:
         settings = getattr(super(), "_repr_html_", None)
         shown = settings() if settings is not None else f"<pre>{escape(repr(self))}</pre>"
-        return shown + results_html(self) if is_fitted(self) else shown
+        without_labels = getattr(self, "_named", None) is not None
+        return shown + results_html(self) if is_fitted(self) and not without_labels else shown
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -171,7 +172,7 @@ def check_fitted(estimator: Any) -> None:
 
 
 def known_of(estimator: Any) -> SideInformation:
-    known: SideInformation = estimator._known if hasattr(estimator, "_known") else estimator.known_
+    known: SideInformation = estimator._known
     return known
 
 
@@ -237,7 +238,7 @@ def _steps(estimator: Any, row: int, best: int, other: int, posterior: Floats, b
         return float(_log_ratio(p[[best]], p[[other]])[0])
 
     total = odds(posterior)
-    fit = getattr(estimator, "fit_", None)
+    fit = getattr(estimator, "_model", None)
     sizes = estimator._found.class_probs if fit is None else fit.class_probs.double().cpu().numpy()
     steps = {"class frequencies": odds(sizes), "labels": by_labels}
     before = sum(steps.values())

@@ -408,18 +408,6 @@ def posterior_of(fit: FittedModel) -> NDArray[np.float64]:
     return out
 
 
-def refuse_mixture_arguments(method: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error if arguments of the mixture are set for a method that has none of them."""
-    for name, value in arguments.items():
-        raise CrowdshotError(
-            f"is an argument of the mixture, not of method {method!r}",
-            argument=name,
-            found=value,
-            expected="method 'ours' or 'w/o PA' with it",
-            hint=f"The settings of {method} belong in settings.",
-        )
-
-
 def unscaled(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the shift (D,) and the factor () that leave x unchanged."""
     return x.new_zeros(x.shape[1]), x.new_ones(())

@@ -33,11 +33,11 @@ from crowdshot.classifier.learner_contract import (
     SideInformation,
     check_setting_names,
     posterior_of,
-    refuse_mixture_arguments,
 )
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH, OURS, MixtureLearner, SearchLearner
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.methods import current_name
 from crowdshot.model import priors
@@ -77,10 +77,13 @@ def without_gold(
     return posterior
 
 
-def with_all_classes(fit: FittedModel, annotations: Annotations, side: SideInformation) -> FittedModel:
-    """Return a fit of the classes that occur as a fit of all classes."""
-    K, named = annotations.n_classes, torch.from_numpy(side.classes_of(annotations)).to(fit.confusion.device)
-    return fit if fit.confusion.shape[-1] == K else AllClassesFit(fit, named, K)
+def with_all_classes(
+    fit: FittedModel, annotations: Annotations, side: SideInformation, named: Positions | None = None
+) -> FittedModel:
+    """Return a fit of the classes that occur, or that are ``named``, as a fit of all classes."""
+    K, occurring = annotations.n_classes, side.classes_of(annotations) if named is None else named
+    found = torch.from_numpy(occurring).to(fit.confusion.device)
+    return fit if fit.confusion.shape[-1] == K else AllClassesFit(fit, found, K)
 
 
 def of_named_classes(fit: FittedModel) -> FittedModel:
@@ -127,11 +130,11 @@ class AllClassesFit:
         return out
 
 
-def learner_of(method: str, settings: Mapping[str, Any] | None, arguments: Mapping[str, Any], seed: int) -> Learner:
+def learner_of(method: str, settings: Mapping[str, Any] | None, seed: int) -> Learner:
     """Return the learner of a method.
 
     "auto" is `CombinedLearner`; the labeling search if one of its settings is set; or the mixture if one of the
-    mixture's own settings or arguments is set. "paper" is the mixture with the paper's constants.
+    mixture's own settings is set. "paper" is the mixture with the paper's constants.
 
     Parameters
     ----------
@@ -139,8 +142,6 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, arguments: Mappi
         "auto", "paper" or a name in `METHODS`, in any case.
     settings : mapping or None
         The method's own settings.
-    arguments : mapping
-        Those of `ARGUMENTS` that the user set one by one.
     seed : int
     """
     if not isinstance(settings, Mapping | None):
@@ -148,23 +149,20 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, arguments: Mappi
             f"is {settings!r}", argument="settings", found=settings, expected="a mapping such as {'steps': 3}"
         )
     settings, name = dict(settings or {}), str(current_name(method)).lower()
-    only_mixture_has = bool(arguments) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
+    only_mixture_has = not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
     if name == OURS.lower() or (name == AUTO and only_mixture_has):
-        return MixtureLearner(OURS, {**settings, **arguments}, seed)
+        return MixtureLearner(OURS, settings, seed)
     if name == PAPER:
-        return MixtureLearner(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **arguments}, seed)
+        return MixtureLearner(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings}, seed)
     if name == AUTO:
         return SearchLearner(settings, seed) if settings else CombinedLearner(seed)
     if name == COMBINED:
-        refuse_mixture_arguments(COMBINED, arguments)
         return CombinedLearner(seed, SearchLearner(settings, seed).given, always_search=True)
     if name == FEATURES:
-        refuse_mixture_arguments(FEATURES, arguments)
         return _feature_learner(settings, seed)
     if name == LABELING_SEARCH:
-        refuse_mixture_arguments(LABELING_SEARCH, arguments)
         return SearchLearner(settings, seed)
-    return compared_methods.learner_of(method, settings, arguments, seed)
+    return compared_methods.learner_of(method, settings, seed)
 
 
 def _feature_learner(settings: Mapping[str, Any], seed: int) -> FeatureLearner:

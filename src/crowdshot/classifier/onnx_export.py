@@ -124,13 +124,13 @@ def write_onnx(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     }
     graph = Graph()
     x = graph.op("Cast", "embeddings", to=TensorProto.DOUBLE)
-    x = graph.times(graph.plus(x, -clf.shift_.double().cpu().numpy()), clf.factor_.double().cpu().numpy())
-    result = graph.normalised(probabilities(clf.fit_, graph, x))
+    x = graph.times(graph.plus(x, -clf._shift.double().cpu().numpy()), clf._factor.double().cpu().numpy())
+    result = graph.normalised(probabilities(clf._model, graph, x))
     if clf.temperature_ != 1:
         result = graph.normalised(graph.op("Pow", result, graph.constant(1 / clf.temperature_)))
-    model = graph.model("embeddings", ["n", len(clf.shift_)], result, len(clf.classes_), facts)
+    model = graph.model("embeddings", ["n", len(clf._shift)], result, len(clf.classes_), facts)
     if inside:
-        network = _network(encoder, len(clf.shift_))
+        network = _network(encoder, len(clf._shift))
         model = compose.merge_models(network, model, [("embeddings_of_network", "embeddings")])
         onnx.helper.set_model_props(model, facts)
     onnx.checker.check_model(model)

@@ -63,7 +63,7 @@ def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
             expected="a Pipeline that ends in CrowdClassifier",
         )
     name, clf = pipeline.steps[-1]
-    check_is_fitted(clf, "fit_")
+    check_is_fitted(clf)
     before = copy.copy(pipeline)
     before.steps = [*pipeline.steps[:-1], (name, "passthrough")]
     try:

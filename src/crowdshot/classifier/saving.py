@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from crowdshot.classifier import sharing
 from crowdshot.classifier.learner_contract import Learner, SideInformation, posterior_of, tensors_of_part
 from crowdshot.classifier.learners import AUTO, PAPER, learner_of, of_named_classes, with_all_classes
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH, OURS
 from crowdshot.encoders.encoder_files import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import Card, read_safetensors, write_safetensors
-from crowdshot.io.cells import unique_ids
+from crowdshot.io.cells import Positions, unique_ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns
 from crowdshot.methods import METHODS, current_name
@@ -34,8 +38,19 @@ TRIPLES = ("item", "annotator", "label")
 IDS = ("items", "annotators", "classes")
 
 
-def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
-    write_safetensors(path, *state_of(clf))
+def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str], labels: bool = True) -> None:
+    write_safetensors(path, *state_of(clf if labels else without_labels(clf)))
+
+
+def without_labels(clf: CrowdClassifier) -> CrowdClassifier:
+    """Return a copy of a fitted classifier that has nothing of its items, labels and annotators."""
+    shared = copy.copy(clf)
+    shared._named = clf._known.classes_of(clf.annotations_) if clf._named is None else clf._named
+    shared._model = sharing.without_items(of_named_classes(clf._model), clf.learner_)
+    shared.annotations_ = sharing.no_annotations(clf.classes_)
+    shared._known, shared._without_gold = SideInformation.nothing(0), np.zeros((0, len(clf.classes_)))
+    shared.embeddings_ = None
+    return shared
 
 
 def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
@@ -43,13 +58,13 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
     ann = clf.annotations_
     tensors, encoder_card = encoder_state(clf.encoder_)
     tensors = {f"encoder.{name}": value for name, value in tensors.items()}
-    tensors |= _tensors(of_named_classes(clf.fit_), "fit.")
-    tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
-    tensors |= {"shift": clf.shift_, "factor": clf.factor_}
+    tensors |= _tensors(of_named_classes(clf._model), "fit.")
+    tensors |= {f"labels.{k}": torch.from_numpy(_small(getattr(ann, k))) for k in TRIPLES}
+    tensors |= {"shift": clf._shift, "factor": clf._factor}
     if clf.embeddings_ is not None and clf.embeddings_.numel() <= MOST_KEPT and "fit.embeddings" not in tensors:
         tensors["embeddings"] = clf.embeddings_
-    tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
-    optional = {name: getattr(clf.known_, name) for name in OPTIONAL}
+    tensors |= {"gold": torch.from_numpy(clf._known.gold), "without_gold": torch.from_numpy(clf._without_gold)}
+    optional = {name: getattr(clf._known, name) for name in OPTIONAL}
     tensors |= {name: torch.from_numpy(value) for name, value in optional.items() if value is not None}
     card = {
         "kind": "classifier",
@@ -57,11 +72,12 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
         "method": clf.method,
         "learner": clf.learner_,
         "settings": _to_card(clf.settings_),
-        "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # others were selected by the fit
-        "random_state": clf.seed,
-        "ordered": clf.known_.ordered,
+        "asked": sorted(clf.settings or {}),  # others were selected by the fit
+        "random_state": clf._seed,
+        "ordered": clf._known.ordered,
         **({"temperature": clf.temperature_} if clf.temperature_ != 1 else {}),
-        "missing": _mark_to_card(clf.missing_),
+        "missing": _mark_to_card(clf._missing),
+        "named": None if clf._named is None else clf._named.tolist(),
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
         "columns": list(ann.columns),
@@ -89,7 +105,7 @@ def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: 
             expected="a classifier that crowdshot saved",
             hint="Fit and save it again.",
         ) from None
-    clf.reader_, clf.learner_ = learner.reader(clf.encoder_), learner.name
+    clf._reader, clf.learner_ = learner.reader(clf.encoder_), learner.name
     clf.classes_ = clf.annotations_.classes
     if card["n_features_in"] is not None:
         clf.n_features_in_ = card["n_features_in"]
@@ -101,25 +117,28 @@ def _restore(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, pa
     """Set parameters and fitted attributes; return the learner that fitted the model."""
     encoder = encoder_from_state(tensors_of_part(tensors, "encoder."), card["encoder"], str(path))
     settings = _from_card(card["settings"])
-    clf.set_params(
-        encoder=encoder,
-        method=current_name(card["method"], warn=False),
-        settings={name: settings[name] for name in card.get("asked", settings) if name in settings},
-        random_state=card["random_state"],
-    )
-    triples = {name: tensor.numpy() for name, tensor in tensors_of_part(tensors, "labels.").items()}
+    name = current_name(card["learner"] if "learner" in card else _learner_of_old(card["method"], settings), warn=False)
+    asked = {name: settings[name] for name in card.get("asked", settings) if name in settings}
+    method = current_name(card["method"], warn=False)
+    if method == AUTO and "scale" in asked and name == OURS:
+        method = "ours"  # as an argument, the scale chose the mixture
+    clf.set_params(encoder=encoder, method=method, settings=asked, random_state=card["random_state"])
+    clf._seed = clf._draw_seed()
+    triples = {name: _large(tensor.numpy()) for name, tensor in tensors_of_part(tensors, "labels.").items()}
     ids = {name: unique_ids(card[name], name) for name in IDS}
     clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*map(str, card["columns"])))
-    name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
-    learner = _find(current_name(name, warn=False), settings, clf.seed, path)
+    learner = _find(name, settings, clf._seed, path)
     gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
     optional = {name: tensors[name].numpy() for name in OPTIONAL if name in tensors}
-    clf.known_ = SideInformation(gold, **optional, ordered=bool(card.get("ordered", False)))
-    clf.missing_ = card.get("missing", -1)
-    clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
-    fit = learner.restore(settings, tensors_of_part(tensors, "fit."), encoder)
-    clf.fit_ = with_all_classes(fit, clf.annotations_, clf.known_)
-    clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
+    clf._known = SideInformation(gold, **optional, ordered=bool(card.get("ordered", False)))
+    clf._missing = card.get("missing", -1)
+    clf._without_gold = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
+    named = card.get("named")
+    clf._named = None if named is None else np.array(named, dtype=np.int64)
+    restore = learner.restore if named is None else partial(sharing.restore, learner)
+    fit = restore(settings, tensors_of_part(tensors, "fit."), encoder)
+    clf._model = with_all_classes(fit, clf.annotations_, clf._known, clf._named)
+    clf._shift, clf._factor = tensors["shift"], tensors["factor"]
     clf.temperature_ = float(card.get("temperature", 1.0))
     embeddings = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
     clf.embeddings_ = None if embeddings is None else tensors[embeddings]
@@ -130,8 +149,8 @@ def _restore(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, pa
 
 def _check(clf: CrowdClassifier) -> None:
     """Raise an error if the parts of a file are inconsistent. Files of 0.1.0 have no checksum."""
-    ann, known = clf.annotations_, clf.known_
-    N, R, K, D = ann.n_items, ann.n_annotators, ann.n_classes, len(clf.shift_)
+    ann, known = clf.annotations_, clf._known
+    N, R, K, D = ann.n_items, ann.n_annotators, ann.n_classes, len(clf._shift)
     positions = {
         "item": (ann.item, ann.n_labels, 0, N),
         "annotator": (ann.annotator, ann.n_labels, 0, R),
@@ -143,20 +162,23 @@ def _check(clf: CrowdClassifier) -> None:
             raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}, not ({length},) and int64")
         if length and not lowest <= array.min() <= array.max() < end:
             raise ValueError(f"{name} has positions from {array.min()} to {array.max()} among {end}")
-    predicted = clf.fit_.log_proba(torch.zeros(1, D, dtype=clf.shift_.dtype))
+    predicted = clf._model.log_proba(torch.zeros(1, D, dtype=clf._shift.dtype))
     numbers: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "shift": (clf.shift_, (D,)),
-        "factor": (clf.factor_, ()),
+        "shift": (clf._shift, (D,)),
+        "factor": (clf._factor, ()),
         "temperature": (torch.tensor(1 / clf.temperature_), ()),
         "log_proba": (predicted.exp(), (1, K)),
-        "label_proba": (posterior_of(clf.fit_), (N, K)),
-        "class_probs": (clf.fit_.class_probs, (K,)),
-        "confusion": (clf.fit_.confusion, (R, K, K)),
-        "without_gold": (torch.from_numpy(clf.without_gold_), (int((known.gold >= 0).sum()), K)),
+        "without_gold": (torch.from_numpy(clf._without_gold), (int((known.gold >= 0).sum()), K)),
         "history": (known.history, (R, 2)),
         "weight": (known.weight, (N,)),
         "embeddings": (clf.embeddings_, (N, D)),
     }
+    if clf._named is None:  # saved with labels
+        numbers |= {
+            "label_proba": (posterior_of(clf._model), (N, K)),
+            "class_probs": (clf._model.class_probs, (K,)),
+            "confusion": (clf._model.confusion, (R, K, K)),
+        }
     for name, (values, shape) in numbers.items():
         if values is None:
             continue
@@ -164,6 +186,15 @@ def _check(clf: CrowdClassifier) -> None:
             raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
         if not np.isfinite(np.asarray(values)).all():
             raise ValueError(f"{name} has values that are not finite")
+
+
+def _small(positions: Positions) -> NDArray[Any]:
+    """Return positions in the smallest type that holds them all."""
+    return positions.astype(np.min_scalar_type(-1 - int(positions.max(initial=0))))
+
+
+def _large(positions: NDArray[Any]) -> NDArray[Any]:
+    return positions.astype(np.int64) if positions.dtype.kind == "i" else positions
 
 
 def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:
@@ -190,7 +221,7 @@ def _find(name: str, settings: dict[str, Any], seed: int, path: str | os.PathLik
             expected=f"one of {', '.join(METHODS)}",
             hint="Install the package that adds this method.",
         )
-    return learner_of(name, settings, {}, seed)
+    return learner_of(name, settings, seed)
 
 
 def _learner_of_old(method: str, settings: Mapping[str, Any]) -> str:

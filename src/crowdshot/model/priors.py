@@ -103,7 +103,7 @@ class OneCoin:
     --------
     >>> from crowdshot import CrowdClassifier, OneCoin
     >>> X, labels = [[0.0], [0.1], [5.0], [5.1]], [["a", "a"], ["a", "b"], ["b", "b"], ["b", None]]
-    >>> clf = CrowdClassifier("identity", method="ours", c=OneCoin(right=9, wrong=1)).fit(X, labels)
+    >>> clf = CrowdClassifier("identity", method="ours", settings={"c": OneCoin(right=9, wrong=1)}).fit(X, labels)
     >>> clf.predict([[0.2]]).tolist()
     ['a']
     """

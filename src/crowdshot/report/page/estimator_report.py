@@ -71,7 +71,7 @@ def _of_classifier(estimator: CrowdClassifier, X: Any, name: str, out: Path) -> 
         texts=texts,
         how=describe(estimator, estimator.encoder if isinstance(estimator.encoder, str) else None),
         command=f"{name}.fit(X, labels).report({out.name!r})",
-        ordered=estimator.known_.ordered,
+        ordered=estimator._known.ordered,
         table=TABLE,
     )
     n_labelled = len(np.unique(estimator.annotations_.item))

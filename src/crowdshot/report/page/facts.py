@@ -130,13 +130,13 @@ def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     from crowdshot.classifier.compared_methods import Compared
     from crowdshot.methods import find
 
-    learner = clf.learner_again()
+    learner = clf._learner_again()
     method = find(learner.name)
     settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
     return {
         "Method": f"{method.name}: {method.summary}" + (COMPARED_NOTE if isinstance(learner, Compared) else ""),
         "Encoder": f"{encoder or 'chosen automatically'}: {_encoder(clf.encoder_)}",
-        "Settings": f"{settings or 'none'}; seed {clf.seed}",
+        "Settings": f"{settings or 'none'}; seed {clf._seed}",
         "Versions": _versions(VERSIONS),
     }
 
@@ -322,7 +322,7 @@ def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
     n_labelled, fully_labelled = int(basis.labelled.sum()), confidence_if_fully_labelled(basis)
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
     shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
-    seed = 0 if basis.clf is None else basis.clf.seed
+    seed = 0 if basis.clf is None else basis.clf._seed
     return Facts(
         run=run,
         classes=[clean(name) for name in basis.annotations.classes],
