@@ -1,8 +1,10 @@
 """Without an optional package, one message says what to install; labels alone need none of them."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,3 +130,33 @@ print(crowd.consensus_["item"].tolist(), crowd.annotators_["annotator"].tolist()
 """
     done = without(BASE, code, tmp_path)
     assert done.stdout == "['a', 'b'] ['x', 'y'] cat\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "items"),
+    [
+        ("crowdshot.encoders.text_input", "texts", ["a lovely film", "a boring film", "lovely", "boring"]),
+        ("crowdshot.classifier.encoder_choice", "images", np.random.default_rng(0).random((4, 32, 32, 3))),
+    ],
+)
+def test_items_without_their_extra_are_announced_once(module, extra, items, monkeypatch):
+    from crowdshot import CrowdClassifier
+
+    monkeypatch.setattr(f"{module}.is_installed", lambda: False)
+    extras.announce.cache_clear()
+    labels = [["a", "a"], ["b", "b"], ["a", "a"], ["b", "a"]]
+    with pytest.warns(extras.CrowdshotWarning) as found:
+        clf = CrowdClassifier().fit(items, labels).fit(items, labels)
+    extras.announce.cache_clear()
+    (warning,) = [each.message for each in found if each.message.argument == "encoder"]
+    assert warning.found == extra
+    assert extras.install_command(extra) in str(warning.hint)
+    assert "instead of 0." in str(warning)  # the accuracy at stake
+    assert clf.encoder_.name == ("texts" if extra == "texts" else "photo-protonet")
+
+
+def test_numbers_of_announcements_are_those_of_the_readme():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    for extra, (_, gain) in extras.GAINS.items():
+        high, low = re.findall(r"0\.\d\d", gain)
+        assert re.search(rf"`{extra}`.*{low} → {high}", readme)

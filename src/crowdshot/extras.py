@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 ITEMS = ("images", "texts", "features")  # extras for items besides labels; each has the packages in NEEDED
 NEEDED = ("torch", "sklearn", "PIL")
@@ -84,6 +86,27 @@ def missing(package: str, user: str, extra: str | None = None, argument: str | N
         argument=argument,
         found=package,
         hint=install_hint(extra or about.extra),
+    )
+
+
+GAINS = {  # accuracy of the default encoder without and with an extra (README.md)
+    "images": ("Photographs are embedded by a small network", "0.89 instead of 0.63 of 120 LabelMe photographs"),
+    "texts": ("Texts are represented by character n-grams", "0.78 instead of 0.65 of 600 film-review sentences"),
+}
+
+
+@cache
+def announce(extra: str) -> None:
+    """Warn, once per process, that items are embedded without an extra that makes results more accurate."""
+    without, gain = GAINS[extra]
+    warnings.warn(
+        CrowdshotWarning(
+            f"{without}, because the extra {extra!r} is not installed. With it, {gain} were right",
+            argument="encoder",
+            found=extra,
+            hint=install_hint(extra),
+        ),
+        stacklevel=2,
     )
 
 

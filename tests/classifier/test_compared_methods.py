@@ -189,6 +189,7 @@ def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pict
     assert (grey.input.size, grey.input.channels) == ((28, 28), 1)
     for installed, size in ((False, (84, 84)), (True, (224, 224))):
         monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda there=installed: there)
+        monkeypatch.setattr("crowdshot.classifier.encoder_choice.announce", lambda extra: None)
         colour = CrowdClassifier(method="RFDS")._choose_encoder(np.zeros((2, 9, 9, 3)))
         assert (colour.input.size, colour.input.channels) == (size, 3)
     assert colour.architecture == "lite0-features"
@@ -205,6 +206,7 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
     assert "MaDS needs an encoder meta-trained with clean labels (maml)" in error.value.message
     assert "`crowdshot train --objective maml --clean`" in error.value.hint
     monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.announce", lambda extra: None)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="LNL")._choose_encoder(np.zeros((2, 9, 9, 3)))
     assert (error.value.argument, error.value.found) == ("encoder", "photo-lnl")
@@ -217,6 +219,7 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
 def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
     """One rule says which base suits X; the suffix is all in which methods differ."""
     monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: installed)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.announce", lambda extra: None)
     monkeypatch.setattr(choosing, "load_encoder", lambda name: name)
     shipped = [name for one in METHODS.values() if one.needs for name in encoder_names(one.needs)]
     monkeypatch.setattr(choosing, "shipped_encoders", lambda: shipped)

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from crowdshot import CrowdClassifier, CrowdshotError
+from forked import crowdshot
 
 WINE = load_wine()
 FEATURES = StandardScaler().fit_transform(WINE.data).astype(np.float32)
@@ -126,3 +127,18 @@ def test_the_labels_that_annotators_would_give(tmp_path):
     n, r, label = np.array(cells).T
     annotators = np.log(clf.predict_annotator_proba(FEATURES[others])[n, r, label]).mean()
     assert annotators > np.log(clf.predict_proba(FEATURES[others])[n, label]).mean() + 0.1
+
+
+def test_the_command_shares_too(tmp_path):
+    long = LABELS.rename_axis("item").reset_index().melt("item", var_name="annotator", value_name="label").dropna()
+    long.to_csv(tmp_path / "labels.csv", index=False)
+    X.rename(columns=lambda k: f"x{k}").rename_axis("item").to_csv(tmp_path / "features.csv")
+    done = crowdshot(tmp_path, "adapt", "labels.csv", "--features", "features.csv", "--out", "out", "--share")
+    assert done.returncode == 0, done.stderr
+    content = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert not [word for word in (*PEOPLE, *ITEMS) if word.encode() in content]
+    model = ["out/model.safetensors", "--features", "features.csv", "--out", "new.csv"]
+    assert crowdshot(tmp_path, "predict", *model).returncode == 0
+    found = pd.read_csv(tmp_path / "new.csv")
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("item")["label"]
+    assert (found["label"] == consensus.loc[found["item"]].to_numpy()).mean() > 0.9

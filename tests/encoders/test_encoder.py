@@ -21,6 +21,7 @@ from PIL import Image
 from scipy import sparse
 from torch import Tensor, nn
 
+from crowdshot import CrowdClassifier
 from crowdshot.encoders import shipped
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.encoder_files import (
@@ -636,3 +637,14 @@ def test_cards_must_be_json(tmp_path: Path, value: Any) -> None:
     with pytest.raises(CrowdshotError, match="has a card that is not plain JSON"):
         save_encoder(encoder, tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def test_encoders_have_names(tmp_path):
+    assert load_encoder("identity").name == "identity"
+    assert load_encoder("glyphs-protonet").name == "glyphs-protonet"
+    assert Encoder.wrap(torch.nn.Flatten()).name == "Flatten"
+    save_encoder(build_encoder("mlp", {"n_features": 3}, FeatureInput(3)), tmp_path / "mine.safetensors")
+    assert load_encoder(tmp_path / "mine.safetensors").name == "mlp"
+    clf = CrowdClassifier("glyphs").fit(np.random.default_rng(0).random((4, 28, 28)), [["a"], ["b"], ["a"], ["b"]])
+    clf.save(tmp_path / "clf.safetensors")
+    assert CrowdClassifier.load(tmp_path / "clf.safetensors").encoder_.name == clf.encoder_.name == "glyphs"

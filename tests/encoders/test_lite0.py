@@ -78,6 +78,7 @@ def test_colour_photos_get_it_by_default(photos):
 
 def test_default_encoders(tmp_path, monkeypatch):
     monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.announce", lambda extra: None)
     grey = tmp_path / "grey.png"
     Image.new("L", (9, 9)).save(grey)
     colour = Image.new("RGB", (9, 9), (9, 99, 199))

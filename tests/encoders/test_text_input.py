@@ -33,6 +33,12 @@ BAD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def announced(monkeypatch):
+    """Texts are embedded without the network on purpose; what is said of that is tested in test_extras."""
+    monkeypatch.setattr(text_input, "announce", lambda extra: None)
+
+
 @pytest.fixture
 def without_network(monkeypatch):
     monkeypatch.setattr(text_input, "is_installed", lambda: False)

@@ -58,6 +58,7 @@ def run_adapt(
     settings: Mapping[str, Any] | None = None,
     export: Export | None = None,
     anonymous: bool = False,
+    share: bool = False,
 ) -> Result:
     """Write consensus, annotators, confusion matrices, a classifier and a report to a folder.
 
@@ -77,6 +78,8 @@ def run_adapt(
         The folder and format of exported confident items.
     anonymous : bool
         Whether to replace the names of annotators by numbers, in the order of the labels, in all output.
+    share : bool
+        Whether to write the classifier without labels, names and ids.
     """
     with progress("loading libraries"):
         from crowdshot._cli.fitting import fit
@@ -98,6 +101,7 @@ def run_adapt(
         "method": method,
         "settings": settings,
         "anonymous": anonymous,
+        "share": share,
         "out": output.out,
         "overwrite": True,
     }
@@ -108,12 +112,17 @@ def run_adapt(
         basis = Basis.of_classifier(clf, fitted.embeddings)
         found = facts.gather_facts(basis, run)
     with progress("writing files"):
-        files = _write(fitted, found, basis, output, export)
+        files = _write(fitted, found, basis, output, export, share)
     return _result(labels, fitted, found, effect, export, files)
 
 
 def _write(
-    fitted: FittedFromFiles, found: facts.Facts, basis: Basis, output: Output, export: Export | None
+    fitted: FittedFromFiles,
+    found: facts.Facts,
+    basis: Basis,
+    output: Output,
+    export: Export | None,
+    share: bool,
 ) -> list[Path]:
     from crowdshot.report.export import write_export
     from crowdshot.report.page.page_writer import write_page, write_sheets
@@ -123,7 +132,7 @@ def _write(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
     pages["run.json"] = partial(write_run, run=found.run, basis=basis)
-    files = write_results(clf, output.out, output.overwrite, read, pages)
+    files = write_results(clf, output.out, output.overwrite, read, pages, share)
     if export is not None:
         files += write_export(
             export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
@@ -267,6 +276,14 @@ def adapt(
             "--anonymous", help="Replace the names of annotators by numbers in all output.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    share: Annotated[
+        bool,
+        typer.Option(
+            "--share",
+            help="Write model.safetensors without labels, names of annotators, and ids and embeddings of items.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
@@ -292,5 +309,7 @@ def adapt(
 
     items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
     exported = None if export is None else Export(export, threshold, copies)
-    result = run_adapt(reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous)
+    result = run_adapt(
+        reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous, share
+    )
     print_result(result, as_json)

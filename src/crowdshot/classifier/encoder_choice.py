@@ -17,7 +17,7 @@ from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX, shipped_encoders
 from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
 from crowdshot.encoders.text_input import learn_text_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.extras import install_command
+from crowdshot.extras import announce, install_command
 from crowdshot.formatting import show
 from crowdshot.io.file_names import strings_in
 from crowdshot.io.image_decoding import UnreadableError, decode, scales_of
@@ -61,7 +61,10 @@ def default_encoder(X: Any) -> str:
     """Return the name of the shipped encoder for images, which depends on whether they are drawings or photographs."""
     if not in_colour(X) and are_drawn(X):
         return "glyphs"
-    return "photo-lite0" if is_installed() else "photo"
+    if is_installed():
+        return "photo-lite0"
+    announce("images")
+    return "photo"
 
 
 def clean_encoder(X: Any) -> Encoder:

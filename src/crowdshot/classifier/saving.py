@@ -47,7 +47,7 @@ def without_labels(clf: CrowdClassifier) -> CrowdClassifier:
     shared = copy.copy(clf)
     shared._named = clf._known.classes_of(clf.annotations_) if clf._named is None else clf._named
     shared._model = sharing.without_items(of_named_classes(clf._model), clf.learner_)
-    shared.annotations_ = sharing.no_annotations(clf.classes_)
+    shared.annotations_ = sharing.no_annotations(clf.annotations_)
     shared._known, shared._without_gold = SideInformation.nothing(0), np.zeros((0, len(clf.classes_)))
     shared.embeddings_ = None
     return shared

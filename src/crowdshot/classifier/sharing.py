@@ -26,7 +26,6 @@ from crowdshot.classifier.feature_learners import CombinedFit, FeatureFit, Multi
 from crowdshot.classifier.learner_contract import FittedModel, Learner, tensors_of_part
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cells import Ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model.feature_model import LANDMARKS
 from crowdshot.model.labeling_search import Posterior
@@ -138,10 +137,10 @@ def _without_landmarks(fit: FeatureFit) -> FeatureFit:
     return replace(fit, landmarks=torch.from_numpy(drawn), near_slopes=torch.from_numpy(new))
 
 
-def no_annotations(classes: Ids) -> Annotations:
-    """Return annotations with these classes, and without items, annotators and labels."""
+def no_annotations(ann: Annotations) -> Annotations:
+    """Return annotations with the same classes and names of columns, without items, annotators and labels."""
     none, nobody = np.empty(0, np.int64), np.empty(0, dtype=object)
-    return Annotations(none, none, none, nobody, nobody, classes)
+    return replace(ann, item=none, annotator=none, label=none, items=nobody, annotators=nobody)
 
 
 def restore(learner: Learner, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Any) -> FittedModel:

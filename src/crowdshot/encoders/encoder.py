@@ -68,6 +68,8 @@ class Encoder:
         Converts items into batches. None: arrays and tensors are passed on unchanged.
     card : dict
         Free JSON, such as training data, command, priors and scores.
+    name : str
+        The name by which it was loaded or learned, such as "photo-lite0" or "texts".
 
     Attributes
     ----------
@@ -87,6 +89,10 @@ class Encoder:
     arguments: dict[str, Any] = field(default_factory=dict)
     input: Input | None = None
     card: Card = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.architecture or str(getattr(self.module, "name", type(self.module).__name__))
 
     @classmethod
     def wrap(cls, module: nn.Module, input: Input | None = None) -> Encoder:

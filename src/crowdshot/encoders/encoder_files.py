@@ -103,6 +103,7 @@ def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
         "architecture": encoder.architecture,
         "arguments": encoder.arguments,
         "input": encoder.input.to_dict() if encoder.input is not None else None,
+        "name": encoder.name,
     }
     return dict(encoder.module.state_dict()), {**encoder.card, **entries}
 
@@ -129,6 +130,7 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
         kind, architecture, arguments, spec = (rest.pop(k) for k in ("kind", "architecture", "arguments", "input"))
         source = None if spec is None else INPUTS[spec["kind"]].from_dict(spec)
         architecture, arguments = str(architecture), dict(arguments)
+        called = str(rest.pop("name", architecture))
     except CrowdshotError as error:
         raise _in_file(error, name) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -152,6 +154,7 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
             f"holds a network that does not fit its own input ({error or type(error).__name__})", where=name
         ) from None
     encoder.module.eval()
+    encoder.name = called
     return encoder
 
 
@@ -242,7 +245,9 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
         return build_encoder("identity", {}, FeatureInput())
     if name in LITE0_SIDES:
         side = LITE0_SIDES[name]
-        return build_encoder("lite0-features", {}, ImageInput((side, side), 3, mean=MEAN, std=STD))
+        found = build_encoder("lite0-features", {}, ImageInput((side, side), 3, mean=MEAN, std=STD))
+        found.name = name
+        return found
     if isinstance(name_or_path, str) and name in shipped_encoders():
         path = weights_file(name)
     else:
@@ -252,7 +257,10 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
             known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
             raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected=f"a file or one of {known}")
     tensors, card = read_safetensors(path, "encoder")
-    return encoder_from_state(tensors, card, str(path))
+    found = encoder_from_state(tensors, card, str(path))
+    if "name" not in card:  # a shipped encoder, or one of 0.2
+        found.name = path.stem
+    return found
 
 
 # ---- encoders to start training from ----

@@ -145,7 +145,7 @@ def learn_table_encoder(X: Any) -> Encoder:
         "left_out": left_out,
     }
     spec = TableInput(tuple(column["name"] for column in columns))
-    return Encoder(TableNetwork(columns), "table", {"columns": columns}, spec, card)
+    return Encoder(TableNetwork(columns), "table", {"columns": columns}, spec, card, name="table")
 
 
 def _named(X: pd.DataFrame) -> pd.DataFrame:

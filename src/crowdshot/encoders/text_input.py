@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.shipped import WEIGHTS, describe_input
 from crowdshot.errors import CrowdshotError
-from crowdshot.extras import install_command, missing
+from crowdshot.extras import announce, install_command, missing
 from crowdshot.formatting import described, show
 from crowdshot.io.embedding_store import content_key, is_active, remembered
 
@@ -189,6 +189,8 @@ def learn_text_encoder(X: Any) -> Encoder:
     """Return an encoder for texts like X, with the sentence network if it is installed."""
     from sklearn.decomposition import TruncatedSVD  # imported here, so that commands without texts start faster
 
+    if not is_installed():
+        announce("texts")
     texts = sorted(set(read_texts(X)))  # the encoder depends on neither order nor repetitions
     texts = texts[:: -(-len(texts) // MOST)]
     counter = _counter()
@@ -204,7 +206,8 @@ def learn_text_encoder(X: Any) -> Encoder:
     arrays = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in state.items()}
     module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     about = WITH_NETWORK if module.sentences else WITHOUT
-    return Encoder(module, "texts", arguments, TextInput(), {"about": about, "learned_from": len(texts)})
+    card = {"about": about, "learned_from": len(texts)}
+    return Encoder(module, "texts", arguments, TextInput(), card, name="texts")
 
 
 def _counter(pieces: Sequence[str] = (), rarity: Tensor | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,7 @@ def write_results(
     overwrite: bool = False,
     labels: LabelsRead | None = None,
     pages: Writers | None = None,
+    share: bool = False,
 ) -> list[Path]:
     """Write consensus.csv, annotators.csv, confusion.csv and model.safetensors to a folder, all of them or none.
 
@@ -160,6 +162,8 @@ def write_results(
         The labels as they were read. Labels of a Label Studio project add predictions.json.
     pages : mapping, optional
         Writers of more files, such as report.html.
+    share : bool
+        Whether the classifier is written without labels (`CrowdClassifier.save`).
 
     Returns
     -------
@@ -172,7 +176,11 @@ def write_results(
         "annotators": clf.annotators_ if labels is None else with_others(clf.annotators_, labels.history),
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
-    writers = {**csv_writers(tables), "model.safetensors": clf.save, **(pages or {})}
+    writers: Writers = {
+        **csv_writers(tables),
+        "model.safetensors": partial(clf.save, labels=not share),
+        **(pages or {}),
+    }
     return _write(out, writers, consensus, labels, overwrite)
 
 
