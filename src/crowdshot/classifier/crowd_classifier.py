@@ -35,7 +35,7 @@ from crowdshot.classifier.learner_contract import (
 )
 from crowdshot.classifier.old_names import OldNames, move_to_settings
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids, Positions
@@ -77,7 +77,7 @@ class Results:
         if self._named is not None:
             raise CrowdshotError(
                 "The classifier was saved without labels; it predicts new items only",
-                hint="Save it with labels=True, or fit it again.",
+                hint=Use("when saving it", labels=True),
             )
 
     @property

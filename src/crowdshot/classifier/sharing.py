@@ -25,7 +25,7 @@ from torch import Tensor
 from crowdshot.classifier.feature_learners import CombinedFit, FeatureFit, MultiLabelFit
 from crowdshot.classifier.learner_contract import FittedModel, Learner, tensors_of_part
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model.feature_model import LANDMARKS
 from crowdshot.model.labeling_search import Posterior
@@ -98,7 +98,7 @@ def without_items(fit: FittedModel, learner: str) -> FittedModel:
         argument="labels",
         found=False,
         expected="True",
-        hint="Fit method='features', which does not.",
+        hint=Use("to fit a model that does not", method="features"),
     )
 
 

@@ -14,12 +14,12 @@ from PIL import Image
 from torch import Tensor
 
 from crowdshot.encoders.shipped import describe_input
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import described
 
 LARGEST = 1e33  # of a feature; larger values overflow single precision when they are squared or scaled
 ROUNDED = 1e-4  # warn if a feature varies by less than this share of its size: single precision has 7 digits
-IMPUTE = "Impute missing values first, or fit a DataFrame with encoder='table', which imputes the mean."
+IMPUTE = Use("with a DataFrame, which imputes the mean", encoder="table")
 
 
 @dataclass(frozen=True)
