@@ -1,4 +1,5 @@
-"""Measure confidence before and after calibration by a checked sample, in the scenarios of `reality.py` B or C.
+"""Measure confidence before and after calibration by a checked sample, in the scenarios of `reality.py` B or C, or on
+film reviews ("texts").
 
     python benchmarks/calibrated.py B --data ../shared/data [--seeds 2] [--leave-out cifar10h]
 
@@ -14,17 +15,22 @@ Writes a row per draw (B.parquet) and the sums behind the reliability diagram (B
 
 import argparse
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
+import crowds
 import numpy as np
 import pandas as pd
 import reality_features
 import reality_images
 import sources
 import torch
+from any_item import COMPONENTS
 from measures import BINS, score
 from reality_features import CALIBRATED, CONSENSUS, UNSEEN
 from rows import markdown
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 from threadpoolctl import threadpool_limits
 
 from crowdshot import CrowdClassifier
@@ -32,7 +38,45 @@ from crowdshot.labels.guarantees import temperature, tempered
 
 CHECKED = (30, 50, 100)
 SHOWN = 50  # checked items of the reliability diagram
+TEXTS, DRAWS = (50, 200, 1_000), 3  # film reviews with labels, and draws of each number
+Posteriors = dict[str, tuple[np.ndarray, np.ndarray]]  # consensus and new items: posteriors and true classes
 LEAST = 0.5  # weight of a point in it; a draw has weight 1
+
+
+def problems(options: argparse.Namespace) -> Iterator[tuple[dict, Posteriors]]:
+    if options.part == "texts":
+        yield from film_reviews(options.data)
+        return
+    scenarios = (reality_features if options.part == "B" else reality_images).scenarios()
+    for scenario in {each.name: each for each in scenarios}.values():
+        if scenario.source.split(":")[0] in options.leave_out:
+            continue
+        for seed in range(options.seeds):
+            problem = reality_features.draw(scenario, sources.load(scenario.source, options.data, options.keep), seed)
+            truth = {CONSENSUS: problem.truth, UNSEEN: problem.unseen_truth}
+            about = {"scenario": scenario.name, "group": scenario.group, "seed": seed}
+            yield about, {of: (p, truth[of]) for of, p in fitted(scenario, problem, options.part).items()}
+
+
+def film_reviews(data: Path) -> Iterator[tuple[dict, Posteriors]]:
+    """Fit to some of the film reviews, as components of TF-IDF, as in any_item.py."""
+    texts, told = (
+        pd.read_csv(data / "sentence-polarity" / f"{name}.csv").set_index("item") for name in ("texts", "truth")
+    )
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2).fit_transform(texts["text"])
+    found = TruncatedSVD(COMPONENTS, random_state=0).fit_transform(words)
+    x = pd.DataFrame(found, index=texts.index)
+    crowd, test = crowds.load(data, "sentence-polarity"), told.index[told["split"] == "test"]
+    for size in TEXTS:
+        for seed in range(DRAWS):
+            chosen = np.sort(np.random.default_rng(seed).permutation(crowd.annotations.n_items)[:size])
+            ann = crowd.annotations.select_items(crowd.annotations.items[chosen])
+            clf = CrowdClassifier(encoder="identity").fit(x.loc[ann.items].to_numpy(), ann.to_frame(), items=ann.items)
+            place = pd.Index(clf.classes_)
+            truth = [place.get_indexer(told.loc[items, "truth"]) for items in (clf.annotations_.items, test)]
+            posteriors = clf.label_proba_, clf.predict_proba(x.loc[test].to_numpy())
+            about = {"scenario": f"{size:,} film reviews", "group": f"{size:,} film reviews", "seed": seed}
+            yield about, dict(zip((CONSENSUS, UNSEEN), zip(posteriors, truth, strict=True), strict=True))
 
 
 def fitted(scenario, problem, part: str) -> dict[str, np.ndarray]:
@@ -115,7 +159,7 @@ def figure(bins: pd.DataFrame, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("B", "C"))
+    parser.add_argument("part", choices=("B", "C", "texts"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="SOURCE")
@@ -123,21 +167,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/calibrated"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    scenarios = (reality_features if options.part == "B" else reality_images).scenarios()
+    warnings.simplefilter("ignore")
     rows, bins = [], []
-    for scenario in {each.name: each for each in scenarios}.values():
-        if scenario.source.split(":")[0] in options.leave_out:
-            continue
-        for seed in range(options.seeds):
-            problem = reality_features.draw(scenario, sources.load(scenario.source, options.data, options.keep), seed)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = fitted(scenario, problem, options.part)
-            for of, p in found.items():
-                truth = problem.truth if of == CONSENSUS else problem.unseen_truth
-                about = {"scenario": scenario.name, "group": scenario.group, "seed": seed, "of": of}
-                of_draw = measure(p, truth, about)
-                rows, bins = rows + of_draw[0], bins + of_draw[1]
+    for about, posteriors in problems(options):
+        for of, (p, truth) in posteriors.items():
+            of_draw = measure(p, truth, {**about, "of": of})
+            rows, bins = rows + of_draw[0], bins + of_draw[1]
     table, of_bins = pd.DataFrame(rows), pd.DataFrame(bins)
     options.out.mkdir(parents=True, exist_ok=True)
     table.round(4).to_parquet(options.out / f"{options.part}.parquet", index=False)
