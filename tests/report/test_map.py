@@ -1,8 +1,11 @@
 """The map, and examples of classes."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from crowdshot.report.page.class_summaries import choose_examples
 from crowdshot.report.page.item_map import AGREED, DISPUTED, LINE, UNLABELLED, Drawing, Map, Sheet, draw_map, place
@@ -78,3 +81,17 @@ def test_two_dimensions():
     inside = max(np.ptp(xy[i : i + 20], axis=0).max() for i in (0, 20, 40))
     centres = [xy[i : i + 20].mean(0) for i in (0, 20, 40)]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(centres, 2)) > 0.5 > inside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-25, 1e-12, 1.0, 1e18, 3e37])
+def test_features_of_any_size_have_a_map(size):
+    """In a process of its own, as t-SNE once ended the process."""
+    code = (
+        "import numpy as np\nfrom crowdshot.report.page.item_map import place\n"
+        f"x = (np.random.default_rng(0).normal(size=(60, 5)) * {size}).astype(np.float32)\n"
+        "xy, how = place(x)\nassert xy.shape == (60, 2) and np.isfinite(xy).all() and np.ptp(xy) == 1, xy\n"
+        "xy, how = place(np.repeat(x[:3], 20, axis=0))\nassert np.isfinite(xy).all()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

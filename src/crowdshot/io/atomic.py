@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2s
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -159,7 +160,17 @@ def write_csv(table: pd.DataFrame, target: Path | IO[str], header: bool = True) 
 
 def write_exactly(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
     """Write a CSV table for programs: six significant digits, text cells unchanged."""
-    table.to_csv(target, index=False, header=header, float_format=digits, lineterminator="\n")
+    table.to_csv(target, index=False, header=header, float_format=digits, lineterminator=line_end(table))
+
+
+def line_end(table: pd.DataFrame) -> str:
+    """Return the characters that end the lines of a CSV file.
+
+    The CSV writer quotes a carriage return only if it is one of them. Unquoted, it would begin a new row.
+    """
+    texts = (column for _, column in table.items() if column.dtype.kind not in "biufc")
+    cells = chain(table.columns, *texts)
+    return "\r\n" if any("\r" in cell for cell in cells if isinstance(cell, str)) else "\n"
 
 
 def write_file(out: Path, table: pd.DataFrame) -> None:

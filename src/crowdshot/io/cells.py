@@ -64,7 +64,8 @@ def text(value: Any) -> str | None:
 
 # ---- formulas, such as =1+1, escaped with an apostrophe ----
 
-FORMULA = re.compile(r"'*[=+\-@]")  # includes escaped cells, so that escaping and unescaping are inverse
+# Of full width too, and after a tab. It includes escaped cells, so that escaping and unescaping are inverse.
+FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 _excel_safe: ContextVar[bool] = ContextVar("excel_safe", default=False)
 
 

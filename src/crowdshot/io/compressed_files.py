@@ -21,6 +21,8 @@ from crowdshot.formatting import first_line
 
 MOST_UNPACKED = 2**29  # bytes that any file may decompress to
 MOST_TIMES = 100  # a large file may decompress to this many times its size
+MOST_ELEMENTS = 1_000_000  # of XML in any file; in a larger file, one per byte
+NESTED_BYTES = 100  # of a nested value as a Python object
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:
@@ -47,10 +49,30 @@ def check_parts(name: str, archive: zipfile.ZipFile, wanted: Collection[str]) ->
     check_unpacked(name, sum(part.compress_size for part in parts), sum(part.file_size for part in parts))
 
 
+def check_elements(name: str, archive: zipfile.ZipFile, packed: int) -> None:
+    """Refuse an archive with too many XML elements, whatever its members are called.
+
+    An empty element costs less than a bit in the archive, and a kilobyte and microseconds when it is parsed.
+    """
+    most, found = max(MOST_ELEMENTS, packed), 0
+    for part in archive.infolist():
+        with archive.open(part) as opened:
+            while piece := opened.read(2**20):
+                found += piece.count(b"<")
+                if found > most:
+                    raise CrowdshotError(
+                        f"has more than {most:,} XML elements",
+                        where=name,
+                        found=found,
+                        expected=f"fewer in a file of {packed / 2**20:,.1f} MB",
+                    )
+
+
 # ---- Parquet files, in batches ----
 
 MAGIC = b"PAR1"
 AT_ONCE = 2**16  # rows
+NESTED_ROWS = 2**10  # rows, of any length, that are decoded before their size is known
 TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -64,6 +86,7 @@ class ParquetTable:
             plain = self._open([])
             self.n_rows: int = plain.metadata.num_rows
             self._schema = plain.schema_arrow
+            check_unpacked(name, self._size, declared_size(plain.metadata, self._schema))
             text = [field.name for field in self._schema if field.type in TEXT_TYPES]
             self._file = self._open(text)
 
@@ -77,7 +100,8 @@ class ParquetTable:
         batches: list[pa.RecordBatch] = []
         size = 0
         with self._errors_named():
-            for batch in self._file.iter_batches(min(rows or AT_ONCE, AT_ONCE)):
+            nested = any(pa.types.is_nested(field.type) for field in self._schema)
+            for batch in self._file.iter_batches(min(rows or AT_ONCE, NESTED_ROWS if nested else AT_ONCE)):
                 size += sum(map(_size, batch.columns))
                 check_unpacked(self._name, self._size, size)
                 batches.append(batch.cast(self._schema))
@@ -105,9 +129,30 @@ class ParquetTable:
             raise CrowdshotError(f"is damaged ({reason})", where=self._name, expected="a Parquet file") from None
 
 
+def declared_size(metadata: pa.parquet.FileMetaData, schema: pa.Schema) -> int:
+    """Return the least size in bytes of all columns as Python holds them, from the file's metadata.
+
+    A column that repeats one value takes a few bytes in the file. Text is counted when its dictionary is known.
+    """
+    nested = {field.name for field in schema if pa.types.is_nested(field.type)}
+    size: int = 8 * metadata.num_rows * len(schema)
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for place in range(row_group.num_columns):
+            column = row_group.column(place)
+            if column.path_in_schema.partition(".")[0] in nested:
+                size += NESTED_BYTES * max(column.num_values, row_group.num_rows)
+    return size
+
+
 def _size(column: pa.Array) -> int:
-    """Return the size of a column in bytes when its dictionary is expanded."""
+    """Return the size of a column in bytes when its dictionary is expanded and its values are Python objects."""
+    if pa.types.is_nested(column.type):
+        inner = column.flatten()
+        return NESTED_BYTES * len(column) + sum(map(_size, inner if isinstance(inner, list) else [inner]))
     if not pa.types.is_dictionary(column.type):
-        return int(column.nbytes)
+        return max(int(column.nbytes), 8 * len(column))
+    if column.dictionary.type not in TEXT_TYPES:
+        return 8 * len(column)
     lengths = pa.compute.binary_length(column.dictionary).take(column.indices)
     return int(pa.compute.sum(lengths).as_py() or 0) + int(column.indices.nbytes)

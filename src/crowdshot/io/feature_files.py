@@ -21,6 +21,7 @@ from crowdshot.io.tables import Table, ids_of, one_each, parse_table, read_bytes
 from crowdshot.io.workbooks import ZIP, is_workbook
 
 MAGIC = b"\x93NUMPY"
+NUMBERS = "buif"  # kinds of data types
 Array = NDArray[Any]
 
 
@@ -72,6 +73,8 @@ def _checked(array: Any) -> Array:
     """Refuse members that are not arrays, and text with invalid code points, which would fail only later."""
     if not isinstance(array, np.ndarray):
         raise ValueError("a member is not an array")
+    if array.dtype.itemsize == 0 and array.size:  # without a byte in the file, its shape may be anything
+        raise ValueError("its values have no content")
     if array.dtype.kind == "U" and array.size:
         codes = np.ascontiguousarray(array).reshape(-1).view(np.uint32 if array.dtype.isnative else ">u4")
         if codes.size and codes.max() > sys.maxunicode:
@@ -229,7 +232,7 @@ def _vectors(ids: NDArray[Any], features: NDArray[Any], name: str) -> NDArray[np
             found=features.shape,
             expected="one item and one feature at least",
         )
-    if features.dtype.kind not in "buif":
+    if features.dtype.kind not in NUMBERS:
         raise CrowdshotError(
             f"has features of type {features.dtype}", where=name, found=str(features.dtype), expected="numbers"
         )
@@ -275,7 +278,7 @@ def array_pieces(path: str | os.PathLike[str], rows: int | None = None) -> Itera
     name = os.fspath(path)
     try:
         whole = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy parses the header as Python code, whose parser raises errors of many types
         reason = first_line(error) or type(error).__name__
         raise CrowdshotError(
             f"is damaged or holds objects ({reason})", where=name, expected="an array of numbers"
@@ -286,6 +289,10 @@ def array_pieces(path: str | os.PathLike[str], rows: int | None = None) -> Itera
             where=name,
             found=whole.shape,
             expected="(N, D), a row for each item",
+        )
+    if whole.dtype.kind not in NUMBERS:
+        raise CrowdshotError(
+            f"has features of type {whole.dtype}", where=name, found=str(whole.dtype), expected="numbers"
         )
     total, at_once = len(whole), rows or len(whole)
     for start in range(0, total, at_once):

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import BufferedReader
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -32,7 +33,7 @@ from crowdshot.io import cells, compressed_files
 from crowdshot.io.cells import AROUND, Ids, trim, unguarded
 from crowdshot.io.compressed_files import ParquetTable
 from crowdshot.io.json_text import as_record, parse_json, parse_json_lines
-from crowdshot.io.workbooks import ZIP, Workbook, refuse_old
+from crowdshot.io.workbooks import MOST_CELLS, ZIP, Workbook, refuse_old
 
 SEPARATORS = ",;\t|"
 SAMPLE = 64 * 1024  # characters from which the separator is detected
@@ -165,7 +166,7 @@ class Table:
         if self.frame.shape[1] == 0:  # records without a field
             raise CrowdshotError("has no column", where=self.name, expected="a table")
 
-    @property
+    @cached_property
     def header(self) -> list[str]:
         return [str(column) for column in self.frame.columns]
 
@@ -412,12 +413,22 @@ def _empty_rows(frame: pd.DataFrame) -> NDArray[np.int64]:
     """Return the positions of rows with only blank cells."""
     empty = np.arange(len(frame))
     for column in range(frame.shape[1]):
+        if not len(empty):  # soon, except in a table without a filled column
+            break
         empty = empty[(frame.iloc[empty, column] == "").to_numpy(bool)]
     return empty
 
 
 def _parse_json_lines(text: str, name: str, rows_before: int) -> Table:
     rows, records = zip(*parse_json_lines(text, name, rows_before), strict=True)
+    n_fields = len(set().union(*records))
+    if n_fields * len(records) > MOST_CELLS:
+        raise CrowdshotError(
+            f"has {n_fields:,} different fields in {len(records):,} records",
+            where=name,
+            found=n_fields,
+            expected="the same fields in all records",
+        )
     # objects, because pandas would turn a 7 in a column with missing values into 7.0
     return Table(name, pd.DataFrame(list(records), dtype=object), np.array(rows))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
+from crowdshot.io.compressed_files import check_elements
 
 ZIP, OLD = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"  # .xlsx; .xls, and .xlsx with a password
 PARTS = {
@@ -24,7 +25,7 @@ PARTS = {
     "content.xml": "an OpenDocument file",
     "Index/Document.iwa": "a Numbers file",
 }
-MOST_BYTES = 2**29  # of XML, when unpacked
+MOST_BYTES = 2**29  # of all members, when unpacked
 MOST_CELLS = 50_000_000
 LAST_ROW = 2**20  # of any sheet
 AS_CSV = 'Save the sheet as "CSV UTF-8"'
@@ -114,15 +115,16 @@ def is_workbook(data: bytes) -> bool:
 def _parts(data: bytes, name: str) -> list[str]:
     """Return the members of the archive that hold sheets; refuse other archives and too large ones."""
     with _errors_named(name):
-        found = zipfile.ZipFile(io.BytesIO(data)).infolist()
+        archive = zipfile.ZipFile(io.BytesIO(data))
+        found = archive.infolist()
     names = {part.filename for part in found}
     kind = next((kind for part, kind in PARTS.items() if part in names), "a zip archive")
     if "xl/workbook.xml" not in names:
         raise CrowdshotError(
             f"is {kind}", where=name, found=kind, expected="CSV, JSON lines, Parquet or an Excel workbook (.xlsx)"
         )
-    size = sum(part.file_size for part in found if part.filename.endswith((".xml", ".rels")))
-    if size > MOST_BYTES:
+    size = sum(part.file_size for part in found)  # a member of any name may hold the texts of the cells
+    if size > max(MOST_BYTES, 2 * len(data)):  # pictures are not packed further
         raise CrowdshotError(
             f"unpacks to {size / 2**20:,.0f} MB",
             where=name,
@@ -130,6 +132,8 @@ def _parts(data: bytes, name: str) -> list[str]:
             expected=f"{MOST_BYTES / 2**20:,.0f} MB at most",
             hint=AS_CSV,
         )
+    with _errors_named(name):
+        check_elements(name, archive, len(data))
     return [part for part in names if part.startswith("xl/worksheets/") and part.endswith(".xml")]
 
 

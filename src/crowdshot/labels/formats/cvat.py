@@ -20,7 +20,7 @@ from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import trim
-from crowdshot.io.compressed_files import check_parts
+from crowdshot.io.compressed_files import check_elements, check_parts
 from crowdshot.io.tables import starts_with
 from crowdshot.io.workbooks import ZIP
 from crowdshot.labels.columns import Columns, ColumnsInput
@@ -157,7 +157,10 @@ def _xml(file: LabelFile) -> bytes:
         return file.data
     check_parts(file.name, archive, [INSIDE])
     try:
+        check_elements(file.name, archive, len(file.data))
         return archive.read(INSIDE)
+    except CrowdshotError:
+        raise
     except Exception as error:  # each compression method raises errors of its own for damaged bytes
         raise CrowdshotError(f"could not be read ({error})", where=f"{file.name}, {INSIDE}") from None
 

@@ -6,6 +6,7 @@ column names of the input labels. The files for crowd-kit and cleanlab have the 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -20,8 +21,8 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import digits, first_line, show
-from crowdshot.io.atomic import replacing
+from crowdshot.formatting import first_line, show
+from crowdshot.io.atomic import replacing, write_csv
 from crowdshot.labels.formats.label_file import LabelsRead, Project
 from crowdshot.labels.matching import match_files
 from crowdshot.labels.spelling import parts
@@ -240,7 +241,11 @@ def _for_xml(name: Any) -> str:
 
 
 def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None:
-    _write_text(path, table.to_csv(index=index, float_format=digits, lineterminator="\n"))
+    if index:
+        table = pd.concat([table.index.to_frame(name=table.index.name or ""), table], axis=1)
+    with io.StringIO(newline="") as text:
+        write_csv(table, text)
+        _write_text(path, text.getvalue())
 
 
 def _write_parquet(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> None:

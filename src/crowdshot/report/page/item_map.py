@@ -191,16 +191,18 @@ def _few_enough(labelled: NDArray[np.bool_], seed: int) -> Positions:
 def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
     """Project embeddings (n, D) to (n, 2) by t-SNE if it is fast enough, else by PCA; also describe the method."""
     n, d = embeddings.shape
-    x = np.asarray(embeddings - embeddings.mean(0), dtype=np.float64)
-    if min(n, d) < 2 or not x.any():
+    x = np.asarray(embeddings, dtype=np.float64)
+    x -= x.mean(0)
+    largest = float(np.abs(x).max(initial=0))
+    if min(n, d) < 2 or not largest > 0:
         return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "the embeddings differ in one direction only"
     from sklearn.decomposition import PCA
 
-    if np.abs(x).max() < SMALLEST:
-        x /= np.abs(x).max()
+    if not SMALLEST < largest < 1 / SMALLEST:  # t-SNE computes squares in float32
+        x /= largest
     pca = PCA(min(n, d, WIDEST), random_state=seed)
     main = pca.fit_transform(x)
-    if FEWEST_TSNE <= n <= MOST_TSNE:
+    if FEWEST_TSNE <= n <= MOST_TSNE and len(np.unique(main.astype(np.float32), axis=0)) >= FEWEST_TSNE:
         return _to_unit(_tsne(main, seed)), "t-SNE: neighbours stay neighbours; large distances mean little"
     explained = percent(float(pca.explained_variance_ratio_[:2].sum()))
     return _to_unit(main[:, :2]), f"two principal components, which explain {explained} of the variance"

@@ -1,0 +1,235 @@
+"""Small files that would take gigabytes or minutes are refused, in a process with little memory."""
+
+import io
+import os
+import resource
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crowdshot import CrowdshotError, read_labels
+from crowdshot.io.atomic import write_csv
+from crowdshot.io.cells import excel_safe
+from crowdshot.io.feature_files import read_feature_file
+from crowdshot.io.tables import read_table
+from crowdshot.io.workbooks import Workbook
+
+MEMORY = 1_500 * 2**20  # bytes of address space
+
+
+def refused(path, read="read_labels"):
+    """Read the file in a process with limits, and return the error."""
+    code = (
+        f"from crowdshot import CrowdshotError, read_labels\nfrom crowdshot.io.feature_files import read_feature_file\n"
+        f"try:\n    {read}({str(path)!r})\nexcept CrowdshotError as error:\n    print('refused', error)\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, preexec_fn=limit, env=environment)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.startswith("refused"), done.stdout[:300]
+    return done.stdout
+
+
+# ---- Parquet ------------------------------------------------------------------------------------------------------
+
+ROWS = 8_000_000
+COLUMNS = {
+    "bool": lambda: pa.repeat(True, ROWS),
+    "nothing": lambda: pa.nulls(ROWS),
+    "struct": lambda: pa.StructArray.from_arrays([pa.repeat(1, ROWS)] * 2, ["a", "b"]),
+    "list": lambda: pa.FixedSizeListArray.from_arrays(pa.repeat(1, ROWS), 1),
+    "int": lambda: pa.repeat(1, ROWS),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_parquet_that_repeats_a_value(tmp_path, kind):
+    column, width = COLUMNS[kind](), 1 if kind in ("struct", "list") else 12
+    table = pa.table({f"c{i}": column for i in range(width)})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd")
+    assert (tmp_path / "x.parquet").stat().st_size < 600_000
+    assert "unpacks to" in refused(tmp_path / "x.parquet")
+    assert "unpacks to" in refused(tmp_path / "x.parquet", "read_feature_file")
+
+
+def test_a_long_list_in_parquet(tmp_path):
+    table = pa.table({"item": ["a"], "label": pa.array([[1] * 8_000_000], pa.list_(pa.int64()))})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(CrowdshotError, match="unpacks to"):
+        read_table(tmp_path / "x.parquet")
+
+
+def test_nested_parquet_of_label_tools_is_read(tmp_path):
+    frame = pd.DataFrame({"item": ["a", "b"], "n": [{"x": 1}, {"x": 2}], "parts": [[1, 2], []], "ok": [True, None]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert read_table(tmp_path / "x.parquet").frame["parts"].map(len).tolist() == [2, 0]
+
+
+# ---- arrays -------------------------------------------------------------------------------------------------------
+
+
+def header(text):
+    text = text.encode("latin1")
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+HEADERS = {
+    "no bytes": "{'descr': '<U0', 'fortran_order': False, 'shape': (2147483648, 2147483648), }\n",
+    "one row": "{'descr': '<U0', 'fortran_order': False, 'shape': (2147483648, 1), }\n",
+    "void": "{'descr': '|V0', 'fortran_order': False, 'shape': (2147483648, 2), }\n",
+    "open": "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), \n",
+    "token": "{'descr': '<f4', 'fortran_order': False, 'shape': (0777L, 2), }\n",
+    "huge": "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999999, 2), }\n",
+    "negative": "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -2), }\n",
+    "deep": "{'descr': " + "(" * 5_000 + ")" * 5_000 + "}\n",
+    "minus": "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "-" * 5_000 + "1, 2), }\n",
+    "quote": "{'descr': '''\n",
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_headers_of_arrays(tmp_path, kind, packed):
+    data = header(HEADERS[kind]) + bytes(16)
+    path = tmp_path / ("x.npz" if packed else "x.npy")
+    path.write_bytes(data)
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("ids.npy", data)
+            archive.writestr("features.npy", data)
+    with pytest.raises(CrowdshotError):
+        read_feature_file(path)
+
+
+# ---- workbooks and other archives ---------------------------------------------------------------------------------
+
+
+def workbook():
+    held = io.BytesIO()
+    pd.DataFrame({"item": ["a", "b"], "annotator": ["x", "x"], "label": ["c", "d"]}).to_excel(held, index=False)
+    return held.getvalue()
+
+
+def changed(data, change):
+    """Return an archive with members changed by ``change(name, content)``, which may return another name."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(*change(name, old.read(name)))
+    return held.getvalue()
+
+
+def many_styles(name, content):
+    at = content.find(b"<cellXfs")
+    end = content.find(b">", at) + 1
+    return (name, content[:end] + b"<xf/>" * 2_000_000 + content[end:]) if name == "xl/styles.xml" else (name, content)
+
+
+def renamed_strings(name, content):
+    """Turn a member into shared strings under another name, with many more of them."""
+    return ("xl/strings.bin", b"<sst>" + b"<si/>" * 2_000_000 + b"</sst>") if "theme" in name else (name, content)
+
+
+@pytest.mark.parametrize("change", [many_styles, renamed_strings])
+def test_workbooks_with_millions_of_elements(tmp_path, change):
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(changed(workbook(), change))
+    assert path.stat().st_size < 300_000
+    with pytest.raises(CrowdshotError, match="XML elements"):
+        Workbook(path.read_bytes(), "x.xlsx")
+
+
+def test_a_workbook_with_a_large_member_of_any_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("crowdshot.io.workbooks.MOST_BYTES", 2**20)
+    data = changed(workbook(), lambda name, content: (name, content))
+    held = io.BytesIO(data)
+    with zipfile.ZipFile(held, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/other.bin", bytes(2**22))
+    with pytest.raises(CrowdshotError, match="unpacks to"):
+        Workbook(held.getvalue(), "x.xlsx")
+
+
+def test_an_archive_of_cvat_with_millions_of_images(tmp_path):
+    text = "<annotations>" + '<image name="a"/>' * 1_500_000 + "</annotations>"
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("annotations.xml", text)
+    with pytest.raises(CrowdshotError, match="XML elements"):
+        read_labels(tmp_path / "x.zip")
+
+
+# ---- what is written ----------------------------------------------------------------------------------------------
+
+NAMES = ["a\r=1+1,ann,cat", "plain", "a\r\nb", 'q"\r"', "\r"]
+
+
+def test_carriage_returns_make_no_rows(tmp_path):
+    table = pd.DataFrame({"item": NAMES, "n": range(5), "label": ["cat\rdog"] * 5})
+    write_csv(table, tmp_path / "x.csv")
+    assert pd.read_csv(tmp_path / "x.csv")["n"].tolist() == list(range(5))
+    assert pd.read_csv(tmp_path / "x.csv", keep_default_na=False)["item"].tolist() == NAMES
+    write_csv(table[["n"]].rename(columns={"n": "a\rb"}), tmp_path / "y.csv")
+    assert list(pd.read_csv(tmp_path / "y.csv")) == ["a\rb"]
+    write_csv(table[["n"]], tmp_path / "z.csv")
+    assert b"\r" not in (tmp_path / "z.csv").read_bytes()
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠"])
+def test_formulas_of_any_width_are_escaped_everywhere(tmp_path, start):
+    from crowdshot.labels.formats.writers import WRITERS
+
+    name = f"{start}cmd|x"
+    (tmp_path / "labels.jsonl").write_text(
+        "".join(f'{{"item": "i{i}", "annotator": {w!r}, "label": "c"}}\n' for i in range(3) for w in ("ann", "bob"))
+        .replace("'", '"')
+    )  # fmt: skip
+    read = read_labels(tmp_path / "labels.jsonl")
+    ann = read.annotations
+    ann.items[0] = name
+    ann.annotators[0] = name
+    table = ann.to_frame().drop_duplicates("item").assign(confidence=0.5)
+    with excel_safe():
+        for kind in ("csv", "crowdkit", "cleanlab"):
+            WRITERS[kind](tmp_path / kind, table, type(read)(ann))
+            found = pd.read_csv(tmp_path / kind, keep_default_na=False)
+            cells = [str(cell) for cell in [*found.columns, *found.to_numpy().ravel()]]
+            assert f"'{name}" in cells, (kind, cells)
+            assert not any(cell.startswith(start) for cell in cells)
+
+
+# ---- wide tables --------------------------------------------------------------------------------------------------
+
+
+def test_the_header_of_a_table_is_made_once(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    table = read_table(tmp_path / "x.csv")
+    assert table.header is table.header
+
+
+def test_records_with_other_keys_each_are_refused(tmp_path):
+    lines = "".join(f'{{"item": "i{i}", "annotator": "a", "label": "c", "k{i}": 1}}\n' for i in range(30_000))
+    (tmp_path / "x.jsonl").write_text(lines)
+    with pytest.raises(CrowdshotError, match="fields"):
+        read_table(tmp_path / "x.jsonl")
+
+
+def test_many_columns_of_features(tmp_path):
+    names = [f"f{i}" for i in range(3_000)]
+    frame = pd.DataFrame(np.arange(6_000).reshape(2, -1), columns=names)
+    frame.insert(0, "item", ["a", "b"])
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    assert (
+        read_feature_file(tmp_path / "x.csv").features.to_numpy().tolist() == np.arange(6_000).reshape(2, -1).tolist()
+    )
