@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from crowdshot import CrowdClassifier, CrowdshotError, load_encoder
+from crowdshot.encoders import outside
 from crowdshot.encoders.outside import _load
 from crowdshot.encoders.shipped import LIBRARIES
 
@@ -146,6 +147,28 @@ def test_a_classifier_with_it_is_saved_by_its_name_and_knows_its_weights_again(d
     _load.cache_clear()
     with pytest.raises(CrowdshotError, match="does not exist, expected a folder that holds a model"):
         CrowdClassifier.load(tmp_path / "clf.safetensors")
+
+
+def test_a_file_from_elsewhere_loads_no_network_unless_that_is_allowed(dino, pictures, tmp_path, monkeypatch, call):
+    """Neither a hub is contacted nor a path opened."""
+    file = tmp_path / "clf.safetensors"
+    CrowdClassifier(f"hf:{dino}").fit(pictures, [["red"], ["blue"]] * 3).save(file)
+    _load.cache_clear()
+    monkeypatch.setattr(outside, "_named", set())  # as in another process
+    monkeypatch.setattr(outside, "_load", lambda *_: pytest.fail("it was loaded"))
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i, picture in enumerate(pictures):
+        picture.save(folder / f"{i}.png")
+    with pytest.raises(CrowdshotError, match="hf:") as caught:
+        CrowdClassifier.load(file).predict(pictures)
+    assert "allow_outside=True" in str(caught.value)
+    done = call("predict", file, "--images", folder)
+    assert done.code == 2
+    assert "--allow-outside" in done.err
+    monkeypatch.setattr(outside, "_load", _load)
+    assert len(CrowdClassifier.load(file, allow_outside=True).predict(pictures)) == 6
+    assert call("predict", file, "--images", folder, "--allow-outside").code == 0
 
 
 def test_a_pooler_that_was_never_trained_is_not_used(dino, pictures, tmp_path):

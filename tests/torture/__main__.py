@@ -32,6 +32,8 @@ def attacks(share: float, keep: Path) -> dict[str, list[str]]:
         **{f"problems {name}": ["random_problems", "--problems", part(100_000), "--only", name] for name in CHECKS},
         **{f"interrupt {name}": ["interruptions", "--tries", part(20), "--only", name] for name in COMMANDS},
         "interrupt serve": ["serving", "--tries", part(20)],
+        "requests": ["requests", "--requests", part(24_000)],
+        "known attacks": ["known"],
         "size": ["size", "--labels", str(max(1000, round(1e6 * share)))],
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ from crowdshot.labels.spelling import new_names
 from crowdshot.labels.text_files import read_text_items
 from crowdshot.model.label_model import SHIPPED, load_network
 from crowdshot.report.round_comparison import read_round
-from crowdshot.service.journal import Journal
+from crowdshot.service.journal import HEAD, NAME, Journal
 from crowdshot.training import checkpoints
 from crowdshot.training.source_files import find_items
 from crowdshot_paper.store import Store
@@ -104,15 +106,20 @@ def _read_pieces(path: Path) -> None:
 
 
 def _open_journal(path: Path) -> None:
-    for beside in path.parent.glob(f"{path.name}-*"):  # what an attempt before left of its own
-        beside.unlink()
-    kept = Journal(path.parent)
-    try:
-        for said in kept.state().labels:
-            assert all(isinstance(word, str) for word in said)
-        _ = kept.last(), kept.history(), kept.recent(60), kept.by_start("s"), kept.fact("address")
-    finally:
-        kept.close()
+    """Open a copy of the journal: it must be refused, or hold exactly the labels that were written."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (NAME, HEAD):
+            shutil.copy(path.with_name(name), folder)
+        kept = Journal(Path(folder))
+        try:
+            found = kept.state().labels, kept.history()[-1][2:], kept.fact("address"), kept.last()
+        finally:
+            kept.close()
+    _journal_content.setdefault("sound", found)  # the first one is not damaged
+    assert found == _journal_content["sound"], "labels are silently wrong"
+
+
+_journal_content: dict[str, Any] = {}
 
 
 def _find_embeddings(path: Path) -> None:

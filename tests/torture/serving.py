@@ -23,6 +23,7 @@ from pathlib import Path
 
 from crowdshot.service.journal import Journal
 from torture.interruptions import report
+from torture.requests import event
 
 COMMAND = (sys.executable, "-m", "crowdshot", "serve", "--port", "0", "--data")
 LONGEST = 1.5  # seconds until the kill
@@ -40,9 +41,9 @@ def attempt(data: Path, number: int, seconds: float) -> tuple[set[Label], set[La
     sent, taken = set(), set()
     try:
         for i in range(10**6):
-            label = (f"item {number}.{i}", f"ann{i % 3}", f"class {i % 4}")
+            label = (f"item {number}.{i}", f"ann{i % 3}", ("cat", "dog")[i % 4 // 2])
             sent.add(label)
-            _post(found[1], label)
+            _post(found[1], label, number * 10**6 + i)
             taken.add(label)
     except (OSError, urllib.error.URLError, ValueError):  # it is gone
         pass
@@ -52,11 +53,14 @@ def attempt(data: Path, number: int, seconds: float) -> tuple[set[Label], set[La
     return sent, taken
 
 
-def _post(address: str, label: Label) -> None:
-    row = dict(zip(("item", "annotator", "label"), label, strict=True))
+def _post(address: str, label: Label, number: int) -> None:
+    """Send a label as a client does, or as Label Studio's webhook does."""
+    path, body = "/v1/labels", {"labels": [dict(zip(("item", "annotator", "label"), label, strict=True))]}
+    if number % 2:
+        path, body = "/webhook", event(label, number)
     headers = {"content-type": "application/json"}
-    body = json.dumps({"labels": [row]}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{address}/v1/labels", body, headers)) as answer:
+    request = urllib.request.Request(f"{address}{path}", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
         json.load(answer)
 
 

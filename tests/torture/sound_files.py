@@ -18,7 +18,7 @@ from PIL import Image
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.io.embedding_store import KEY_SIZE, remembered
-from crowdshot.service.journal import NAME, Answer, Journal
+from crowdshot.service.journal import HEAD, NAME, Answer, Journal
 from crowdshot.training import checkpoints
 from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
@@ -133,7 +133,7 @@ def journal() -> dict[str, bytes]:
         kept.note_version(29, 30, 7)
         kept.note("address", "http://127.0.0.1")
         kept.close()
-        return {NAME: (Path(folder) / NAME).read_bytes()}
+        return {name: (Path(folder) / name).read_bytes() for name in (NAME, HEAD)}
 
 
 VECTORS = {bytes([i]) * KEY_SIZE: np.full(3, i, np.float32) for i in range(8)}

@@ -68,6 +68,7 @@ def test_random_problems(kind):
         "interruptions --tries 1 --only adapt",
         "interruptions --tries 1 --only train",
         "serving --tries 1",
+        "requests --requests 200",
         "size --labels 1000 --only next",
     ],
 )

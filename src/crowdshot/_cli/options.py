@@ -293,6 +293,15 @@ SkipBad = Annotated[
     bool,
     typer.Option("--skip-bad", help="Leave out unreadable items, and labels of missing items.", rich_help_panel=INPUT),
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside",
+        help="Allow the model's file to use a network of another library, which is then downloaded or read from another"
+        " file. Only for files that you trust.",
+        rich_help_panel=METHOD,
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(

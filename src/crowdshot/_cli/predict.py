@@ -11,6 +11,7 @@ import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
+    AllowOutside,
     AsJson,
     Engine,
     EngineName,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from crowdshot.report.summary import Result
 
 
-def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> tuple[Result, pd.DataFrame | None]:
+def run_predict(
+    model: Path, item_files: ItemFiles, out: Path | None = None, allow_outside: bool = False
+) -> tuple[Result, pd.DataFrame | None]:
     """Predict the label, confidence and class probabilities of new items.
 
     Parameters
@@ -43,6 +46,8 @@ def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> 
         The items.
     out : Path, optional
         The file for the table. It is written in pieces, so the number of items is not limited by memory.
+    allow_outside : bool
+        Whether the classifier may use a network of another library.
 
     Returns
     -------
@@ -63,7 +68,7 @@ def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> 
     if out is not None:
         check_table(out, model, item_files.features, item_files.texts)
     with progress("loading the classifier"):
-        clf = CrowdClassifier.load(model)
+        clf = CrowdClassifier.load(model, allow_outside)
     n_items = n_accepted = 0
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
@@ -150,6 +155,7 @@ def predict(
     skip_bad: SkipBad = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,
+    allow_outside: AllowOutside = False,
     excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
@@ -160,5 +166,5 @@ def predict(
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)
-    result, table = run_predict(model, items, out)
+    result, table = run_predict(model, items, out, allow_outside)
     print_result(result, as_json, table, "predictions")

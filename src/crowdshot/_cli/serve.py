@@ -18,6 +18,7 @@ from crowdshot._cli.options import (
     INPUT,
     METHOD,
     SERVER,
+    AllowOutside,
     EncoderName,
     Features,
     Images,
@@ -63,6 +64,8 @@ class Listening:
         The hosts from which images of tasks may be downloaded.
     salvage : bool
         Whether to keep the intact rows of a damaged journal.
+    allow_outside : bool
+        Whether the file of the model may use a network of another library.
     """
 
     host: str = "127.0.0.1"
@@ -74,19 +77,23 @@ class Listening:
     token_file: Path | None = None
     allow_host: Sequence[str] = ()
     salvage: bool = False
+    allow_outside: bool = False
 
 
 def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
     """Check the files, fit the first version and listen until the service is stopped."""
     import asyncio  # imported here, because every command imports this module
 
+    from crowdshot.encoders.outside import is_outside, stay_allowed
     from crowdshot.service.http_app import make_app
     from crowdshot.service.live import Live, Worker, first_version
 
+    allow = listening.allow_outside or (items.encoder is not None and is_outside(items.encoder))
+    stay_allowed(allow)  # for predictions; the process that fits saves the classifiers
     labels = _check_files(labels, model)
     settings = _settings(labels, model, listening)
     door = _bind(listening)
-    worker = Worker(partial(open_in_process, labels, items, model, listening.label_studio), data)
+    worker = Worker(partial(open_in_process, labels, items, model, listening.label_studio, allow), data)
     journal, fitted = None, False
     try:
         journal = _open_journal(data, listening.salvage)
@@ -210,8 +217,13 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def open_in_process(labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None) -> Sources:
+def open_in_process(
+    labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None, allow_outside: bool
+) -> Sources:
     """Call `open_sources` in the process that fits, which has to show warnings itself."""
+    from crowdshot.encoders.outside import stay_allowed
+
+    stay_allowed(allow_outside)
     with warnings_as_notes(serve):
         return open_sources(labels, given, model, label_studio)
 
@@ -359,6 +371,7 @@ def serve(
         bool,
         typer.Option("--log-labels", help="Write labels and names of annotators to the log.", rich_help_panel=SERVER),
     ] = False,
+    allow_outside: AllowOutside = False,
     salvage: Annotated[
         bool,
         typer.Option(
@@ -381,5 +394,7 @@ def serve(
 
     _check_packages()
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or (), salvage)
+    listening = Listening(
+        host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or (), salvage, allow_outside
+    )
     run_serve(reading.of(labels or []), items, data, model, listening)

@@ -916,13 +916,15 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
         write_onnx(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str], allow_outside: bool = False) -> Self:
         """Load a classifier that `save` wrote.
 
         Parameters
         ----------
         path : str or path
             The .safetensors file.
+        allow_outside : bool
+            Whether the file may use a network of another library, which is then downloaded or read from another file.
 
         Returns
         -------
@@ -935,7 +937,9 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
             If the file is damaged, or was fitted by a method that is not installed.
         """
         from crowdshot.classifier.saving import load_classifier
+        from crowdshot.encoders.outside import allowed
 
         clf = cls()
-        load_classifier(clf, path)
+        with allowed(allow_outside):
+            load_classifier(clf, path)
         return clf

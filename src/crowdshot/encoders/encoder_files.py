@@ -15,7 +15,7 @@ from crowdshot.encoders.encoder import Encoder, FunctionNetwork, Input
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput, PictureInput
 from crowdshot.encoders.networks import ARCHITECTURES, FAST_SIDE, MEAN, MLP, SIDE, STD
-from crowdshot.encoders.outside import is_outside, outside_encoder
+from crowdshot.encoders.outside import allowed, is_outside, outside_encoder
 from crowdshot.encoders.shipped import LIBRARIES, shipped_encoders, weights_file
 from crowdshot.encoders.table_input import TableInput
 from crowdshot.encoders.text_input import TextInput
@@ -211,7 +211,7 @@ def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
     write_safetensors(path, *encoder_state(encoder))
 
 
-def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
+def load_encoder(name_or_path: str | os.PathLike[str], allow_outside: bool = False) -> Encoder:
     """Load an encoder by name, or from a file.
 
     Parameters
@@ -222,6 +222,8 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
         - the name of a shipped encoder (``crowdshot encoders`` lists them),
         - ``library:name`` for a model of another library, such as "hf:facebook/dinov2-small",
         - a file that `save_encoder` wrote. Write ``./name`` for a file that has the name of a shipped encoder.
+    allow_outside : bool
+        Whether such a file may use a network of another library, which is then downloaded or read from another file.
 
     Returns
     -------
@@ -257,7 +259,8 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
             known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
             raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected=f"a file or one of {known}")
     tensors, card = read_safetensors(path, "encoder")
-    found = encoder_from_state(tensors, card, str(path))
+    with allowed(allow_outside):
+        found = encoder_from_state(tensors, card, str(path))
     if "name" not in card:  # a shipped encoder, or one of 0.2
         found.name = path.stem
     return found

@@ -3,13 +3,18 @@
 `LIBRARIES` lists the libraries. A model is loaded by its library on first use and prepares items by its own
 configuration. A saved classifier contains only its name, its commit, and a checksum of its weights, which is verified.
 Code that comes with weights is never run, and weights are never unpickled.
+
+A file from elsewhere may name any model: of a hub, which would be contacted, or a local path. Therefore a model is only
+loaded if the user named it in this process, or allowed the file to name it (``allow_outside``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -19,9 +24,31 @@ from torch import Tensor, nn
 
 from crowdshot.encoders.encoder import Encoder, Input
 from crowdshot.encoders.shipped import LIBRARIES
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.extras import install_hint
-from crowdshot.formatting import first_line
+from crowdshot.formatting import first_line, show
+
+_named: set[tuple[str, str]] = set()  # the models that the user named, as (library, name)
+_allowed: ContextVar[bool] = ContextVar("allow_outside", default=False)
+
+
+@contextmanager
+def allowed(allow: bool = True) -> Iterator[None]:
+    """Let files that are loaded in the block name models of other libraries, if ``allow``."""
+    token = _allowed.set(allow or _allowed.get())
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def stay_allowed(allow: bool) -> None:
+    """Set `allowed` for the rest of the process, in all threads."""
+    global _stays_allowed
+    _stays_allowed = allow
+
+
+_stays_allowed = False
 
 
 class Loaded(NamedTuple):
@@ -62,9 +89,17 @@ class OutsideNetwork(nn.Module):
     def __init__(self, library: str, name: str, revision: str | None = None, weights: str | None = None) -> None:
         super().__init__()
         self.library, self.name, self.revision, self.weights = library, name, revision, weights
+        self.is_allowed = _allowed.get() or _stays_allowed or (library, name) in _named
         self.register_buffer("here", torch.empty(0), persistent=False)  # follows the module to its device
 
     def forward(self, batch: Any) -> Tensor:
+        if not self.is_allowed:
+            raise CrowdshotError(
+                f"The file uses the network {show(f'{self.library}:{self.name}')} of another library, which may be"
+                " downloaded or read from another file",
+                found=f"{self.library}:{self.name}",
+                hint=Use("if you trust the file", allow_outside=True),
+            )
         loaded = _load(self.library, self.name, self.revision, str(self.here.device))
         if self.weights not in (None, loaded.weights):
             raise CrowdshotError(
@@ -86,6 +121,7 @@ def outside_encoder(name: str) -> Encoder:
     rest, _, revision = rest.partition("@") if not os.path.exists(rest) else (rest, "", "")
     if not rest:
         raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected="a name after the colon")
+    _named.add((library, rest))
     loaded = _load(library, rest, revision or None, "cpu")
     arguments: dict[str, Any] = {
         "library": library,

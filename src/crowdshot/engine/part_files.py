@@ -11,7 +11,7 @@ import json
 import mmap
 import pickle
 import re
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +131,11 @@ class _Reader(pickle.Unpickler):
         return found
 
 
+def load_arrays(rest: memoryview, buffers: Sequence[memoryview]) -> Any:
+    """Load a pickled value that holds nothing but arrays, plain values and a few harmless classes of crowdshot."""
+    return _Reader(io.BytesIO(rest), buffers=buffers).load()
+
+
 def keep(file: Path, value: Any) -> None:
     """Save state for a later run, atomically."""
     put(file, lambda path: write(path, value))
@@ -141,8 +146,8 @@ def kept(file: Path) -> Any:
     if not file.exists():
         return None
     try:
-        return read(file, lambda rest, buffers: _Reader(io.BytesIO(rest), buffers=buffers).load())
-    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, TypeError, ValueError) as error:
+        return read(file, load_arrays)
+    except Exception as error:  # damaged bytes make pickle and NumPy raise nearly anything
         raise CrowdshotError(
             f"is damaged ({error})",
             where=file,

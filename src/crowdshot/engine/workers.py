@@ -85,7 +85,7 @@ class Processes:
                 }
                 for done in as_completed(futures):
                     result_file = done.result()
-                    result = part_files.read(result_file)
+                    result = part_files.read(result_file, part_files.load_arrays)
                     result_file.unlink()
                     del left[futures[done]]
                     yield futures.pop(done), result

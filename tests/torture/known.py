@@ -1,0 +1,27 @@
+"""Run the attacks that once got through, with their known answers.
+
+python -m torture.known
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+FILES = (
+    "service/test_attacks.py",
+    "service/test_damaged_journal.py",
+    "service/test_review.py",
+    "file_io/test_small_files.py",
+    "report/test_map.py",
+)
+
+
+def main() -> int:
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *(str(TESTS / file) for file in FILES)]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
