@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crowdshot.formatting import whole_counts
 from crowdshot.report.page import facts
 from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import write_sheets
@@ -55,6 +56,20 @@ def test_a_sheet_about_someone_who_errs_never(tmp_path: Path):
     made = sheets(tmp_path, [np.eye(3)] * 2, ["ann", "bob"])
     assert "Hardly any." in made["ann"]
     assert "Labels to check again" not in made["ann"]
+
+
+def test_counts_on_a_sheet_are_whole_and_columns_keep_their_labels(tmp_path: Path):
+    made = sheets(tmp_path, [coin(0.6, 3)] * 5, ["ann", "bob", "cy", "di", "ed"])
+    for html in made.values():
+        body = re.search(r'<table class="matrix.*?</table>', html, re.DOTALL)
+        assert body
+        cells = [int(cell.replace("·", "0")) for cell in re.findall(r"<td class=[^>]*>([^<]*)</td>", body[0])]
+        assert sum(cells) == 60
+        assert "rounded" in html
+    random = np.random.default_rng(0)
+    counts = random.dirichlet(np.ones(3), 40).T @ np.eye(3)[random.integers(0, 3, 40)]  # 40 labels, sums are whole
+    assert (whole_counts(counts).sum(0) == np.rint(counts.sum(0))).all()
+    assert (np.abs(whole_counts(counts) - counts) < 1).all()
 
 
 @pytest.mark.slow

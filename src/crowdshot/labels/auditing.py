@@ -327,7 +327,7 @@ def correct(confidence: Floats, checked: Floats, right: NDArray[np.bool_]) -> Ba
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     lowest, highest = _logit(np.array([0.0, 1.0])).tolist()
-    knots = np.linspace(lowest, highest, 201)
+    knots = np.linspace(lowest, highest, 61)
     curves = [_summary(expit(a + b * knot), weight) for knot in knots]
     return Band(*(np.interp(_logit(confidence), knots, column) for column in np.array(curves).T))
 
