@@ -60,3 +60,13 @@ def test_files_belong_together(told):
         np.testing.assert_allclose(np.asarray(picture), 255 / 16 * digits.images[int(first.stem)], atol=1)
     paths = [out / "images" / name for name in truth.index]
     assert (clf.predict(paths) == truth.to_numpy()).mean() > 0.8
+
+
+def test_without_matplotlib_only_the_picture_is_missing(told, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "PROBLEMS", 2)
+    monkeypatch.setattr(demo, "is_installed", lambda package: package != "matplotlib")
+    assert demo.run(tmp_path / "demo", seed=3) == told[0].replace(str(told[1]), str(tmp_path / "demo"))
+    assert {path.name for path in told[1].iterdir()} - {path.name for path in (tmp_path / "demo").iterdir()} == {
+        "confusion.png"
+    }
+    assert "pip install 'crowdshot[plots]'" in capsys.readouterr().err
