@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from crowdshot import CrowdClassifier, CrowdshotError
+from crowdshot.errors import CrowdshotWarning
 
 
 def problem(seed, n=60, new=600, apart=1.2):
@@ -115,3 +116,14 @@ def test_calibrated_confidence_is_right_on_average():
         clf.calibrate(new[:50], truth[:50])
         after.append(abs(clf.predict_proba(new[50:]).max(1).mean() - right))
     assert np.mean(after) < np.mean(before)
+
+
+def test_gold_items_of_the_fit_are_noticed():
+    x, labels, new, truth = problem(1, apart=3.0)
+    clf = CrowdClassifier().fit(x, labels, classes=range(3))
+    mixed, known = np.concatenate([new[:40], x[:2]]), np.concatenate([truth[:40], [0, 1]])
+    for use in (lambda: clf.calibrate(mixed, known), lambda: clf.predict_set(new, mixed, known)):
+        with pytest.warns(CrowdshotWarning) as caught:
+            use()
+        assert caught[0].message.argument == "X_gold"
+        assert caught[0].message.found == 2

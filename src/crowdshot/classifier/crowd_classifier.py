@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from numbers import Integral
@@ -35,9 +36,9 @@ from crowdshot.classifier.learner_contract import (
 )
 from crowdshot.classifier.old_names import OldNames, move_to_settings
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.errors import CrowdshotError, Use
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.extras import NEEDED, missing_packages_explained, require
-from crowdshot.formatting import first, show
+from crowdshot.formatting import counted, first, show
 from crowdshot.io.cells import Ids, Positions
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels import gold_labels
@@ -155,6 +156,8 @@ class Predictor(ClassifierMixin):
     _factor: Tensor
     classes_: Ids
     device: str
+    embeddings_: Tensor | None
+    annotations_: Annotations
     temperature_: float = 1.0
 
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
@@ -295,8 +298,7 @@ class Predictor(ClassifierMixin):
         """
         before, self.temperature_ = self.temperature_, 1.0
         try:
-            p = self.predict_proba(X_gold)
-            self.temperature_ = temperature(p, true_classes(y_gold, self.classes_, len(p)))
+            self.temperature_ = temperature(*self._checked(X_gold, y_gold))
         except BaseException:
             self.temperature_ = before
             raise
@@ -324,9 +326,34 @@ class Predictor(ClassifierMixin):
         (N, K) bool array
             Columns are in the order of ``classes_``. The most probable class is always in the set.
         """
-        checked = self.predict_proba(X_gold)
-        truth = true_classes(y_gold, self.classes_, len(checked))
-        return conformal_sets(self.predict_proba(X), checked, truth, coverage)
+        return conformal_sets(self.predict_proba(X), *self._checked(X_gold, y_gold), coverage)
+
+    def _checked(self, X_gold: Any, y_gold: Any) -> tuple[NDArray[np.float64], Positions]:
+        """Return predictions (n, K) and true classes (n,) of gold items; warn if the fit had labels of one."""
+        from crowdshot.encoders.networks import choose_device
+
+        check_is_fitted(self)
+        X_gold = to_pandas(X_gold, "X_gold")
+        check_columns(X_gold, self)
+        embeddings = self._reader.embed(X_gold, device=choose_device(self.device))
+        p = self.predict_proba_embeddings(embeddings)
+        truth = true_classes(y_gold, self.classes_, len(p))
+        if self.embeddings_ is not None:  # in files of large or shared classifiers
+            fitted = self.embeddings_[np.unique(self.annotations_.item)]
+            labelled = {row.tobytes() for row in fitted.cpu().numpy()}
+            known = sum(row.tobytes() in labelled for row in embeddings.to(fitted).cpu().numpy())
+            if known:
+                warnings.warn(
+                    CrowdshotWarning(
+                        f"has {counted(known, 'items')} with the features of labelled items of the fit",
+                        argument="X_gold",
+                        found=known,
+                        expected="items that were not in the fit",
+                        hint="Predictions of fitted items are better than those of new items.",
+                    ),
+                    stacklevel=3,
+                )
+        return p, truth
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`, estimated if ``y`` has the labels of several annotators.
