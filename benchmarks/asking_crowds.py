@@ -138,7 +138,7 @@ def of_anybody(problem: Problem, state: State, n: int, score: Floats, random: np
 def measure(rows: Rows, data: Path, repeats: int, only: set[str]) -> None:
     """Measure what is missing; measure the strategies in ``only`` again."""
     version, ways = commit(), [way for way in WAYS if not only or way in only]
-    if importlib.util.find_spec("cleanlab") is None:
+    if ACTIVELAB in ways and importlib.util.find_spec("cleanlab") is None:
         print("ActiveLab is left out: cleanlab is not installed (extra bench).")
         ways.remove(ACTIVELAB)
     for name in CROWDS:

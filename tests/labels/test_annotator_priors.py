@@ -32,14 +32,15 @@ def test_conversions_and_back(tmp_path):
 
 
 def test_accuracy_includes_history():
-    """Four labels here, half of them right; sixteen elsewhere, all right: (2 + 16 + 4 m) / (20 + 4)."""
+    """Four labels here, half of them right; sixteen elsewhere, all right: (2 + 16 + PRIOR m) / (20 + PRIOR)."""
     ann = Annotations.from_matrix([["x"], ["x"], ["y"], ["y"]], annotators=["ann"])
     posterior = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     alone = annotator_quality.judge(ann, posterior).iloc[0]
     told = annotator_quality.judge(ann, posterior, np.array([[16.0, 0.0]])).iloc[0]
     crowd = (2 + annotator_quality.CROWD * annotator_quality.EXPECTED) / (4 + annotator_quality.CROWD)
-    assert alone["accuracy"] == pytest.approx((2 + 4 * crowd) / 8)
-    assert told["accuracy"] == pytest.approx((18 + 4 * crowd) / 24)
+    prior = annotator_quality.PRIOR
+    assert alone["accuracy"] == pytest.approx((2 + prior * crowd) / (4 + prior))
+    assert told["accuracy"] == pytest.approx((18 + prior * crowd) / (20 + prior))
     assert (alone["right"], alone["wrong"]) == (2, 2)
     assert (told["right"], told["wrong"], told["n_labels"]) == (18, 2, 4)
     assert told["high"] - told["low"] < alone["high"] - alone["low"]

@@ -11,6 +11,7 @@ from scipy.stats import beta, norm
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_quality import PRIOR
 from crowdshot.labels.asking import choose, expected_confusion, gains
 from crowdshot.labels.consensus import uncertainty
 
@@ -106,10 +107,11 @@ def test_annotators_with_few_labels_get_an_optimistic_accuracy():
     posterior = np.tile([0.0, 1.0], (110, 1))
     few, many = expected_confusion(Annotations.from_matrix(said), posterior)[:, 1, 1]
     assert many + 0.01 < few < 0.9
-    # by hand, for the second: the crowd's 77 + 2.8 in 110 + 4, which counts for 4 labels of theirs; the 95 % point of a
-    # Beta worth 105 labels is 1.645 standard deviations above the mean, of which one counts; 70 + 20 of these in 120
-    mean = (70 + 4 * (79.8 / 114)) / 104
-    above = (beta(mean * 104, (1 - mean) * 104).ppf(0.95) - mean) / norm.ppf(0.95)
+    # by hand, for the second: the crowd's 77 + 2.8 in 110 + 4, which counts as PRIOR labels; the 95 % point of a
+    # Beta with so many labels is 1.645 standard deviations above the mean, of which one counts; 70 + 20 of these in 120
+    weight = 100 + PRIOR
+    mean = (70 + PRIOR * (79.8 / 114)) / weight
+    above = (beta(mean * weight, (1 - mean) * weight).ppf(0.95) - mean) / norm.ppf(0.95)
     assert many == pytest.approx((70 + 20 * (mean + above)) / 120)
 
 

@@ -13,6 +13,7 @@ import typer
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
     METHOD,
+    MIN_ACCURACY,
     OUTPUT,
     AsJson,
     Copies,
@@ -25,6 +26,7 @@ from crowdshot._cli.options import (
     FromText,
     Images,
     Labels,
+    MinAccuracy,
     Overwrite,
     Processes,
     ReadingOptions,
@@ -59,6 +61,7 @@ def run_adapt(
     export: Export | None = None,
     anonymous: bool = False,
     share: bool = False,
+    min_accuracy: float = MIN_ACCURACY,
 ) -> Result:
     """Write consensus, annotators, confusion matrices, a classifier and a report to a folder.
 
@@ -80,15 +83,19 @@ def run_adapt(
         Whether to replace the names of annotators by numbers, in the order of the labels, in all output.
     share : bool
         Whether to write the classifier without labels, names and ids.
+    min_accuracy : float
+        The accuracy that an annotator should have.
     """
     with progress("loading libraries"):
         from crowdshot._cli.fitting import fit
         from crowdshot.classifier.diagnostics import feature_value
         from crowdshot.io.atomic import check_folder
+        from crowdshot.labels.annotator_quality import check_min_accuracy
         from crowdshot.report.page import facts
         from crowdshot.report.page.basis import Basis
         from crowdshot.report.page.estimator_report import feature_effect
 
+    check_min_accuracy(min_accuracy)
     check_folder(output.out, output.overwrite)
     if export is not None:
         export.check(item_files.images, output.out)
@@ -105,11 +112,13 @@ def run_adapt(
         "out": output.out,
         "overwrite": True,
     }
+    if min_accuracy != MIN_ACCURACY:
+        options["min-accuracy"] = min_accuracy
     if export is not None:
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
     run = _describe_run(labels, item_files, fitted, options, effect)
     with progress("preparing the report"):
-        basis = Basis.of_classifier(clf, fitted.embeddings)
+        basis = Basis.of_classifier(clf, fitted.embeddings, min_accuracy)
         found = facts.gather_facts(basis, run)
     with progress("writing files"):
         files = _write(fitted, found, basis, output, export, share)
@@ -132,7 +141,7 @@ def _write(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
     pages["run.json"] = partial(write_run, run=found.run, basis=basis)
-    files = write_results(clf, output.out, output.overwrite, read, pages, share)
+    files = write_results(clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy)
     if export is not None:
         files += write_export(
             export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
@@ -179,6 +188,7 @@ def _describe_run(
         respelled=[str(each) for each in read.respelled],
         near_duplicates=read.near_duplicates,
         ordered=read.ordered,
+        min_accuracy=options.get("min-accuracy", MIN_ACCURACY),
         left_out=summary.left_out(fitted.left_out),
         feature_value=summary.describe_feature_effect(effect, _n_labelled(clf)),
     )
@@ -208,7 +218,11 @@ def _result(
         accepted=summary.Accepted(n_accepted, THRESHOLD, n_predicted, int((is_accepted & ~labelled).sum())),
         review=summary.Review(found.of_kind(), _on_new_items(found), do_next, effect),
         agreement=summary.agreement_of(found.agreement, found.kappa_warning, found.pairs),
-        annotators=summary.AnnotatorTable(clf.annotations_.columns.annotator, summary.records(clf.annotators_)),
+        annotators=summary.AnnotatorTable(
+            clf.annotations_.columns.annotator,
+            summary.records(clf.judge_annotators(found.run.min_accuracy)),
+            found.run.min_accuracy,
+        ),
         gold=summary.check_gold(clf.gold_, labels.gold_from),
         names=summary.note_spellings(fitted.labels),
         exported=None if export is None else summary.count_exported(export, consensus),
@@ -284,6 +298,7 @@ def adapt(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    min_accuracy: MinAccuracy = MIN_ACCURACY,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
@@ -309,7 +324,8 @@ def adapt(
 
     items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
     exported = None if export is None else Export(export, threshold, copies)
+    output = Output(out, overwrite)
     result = run_adapt(
-        reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous, share
+        reading.of(labels), items, output, method, settings or {}, exported, anonymous, share, min_accuracy
     )
     print_result(result, as_json)

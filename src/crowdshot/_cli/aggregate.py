@@ -17,11 +17,13 @@ from crowdshot._cli.labels_report import Aggregated, ReportFolder, write_report
 from crowdshot._cli.options import (
     COMPUTING,
     METHOD,
+    MIN_ACCURACY,
     OUTPUT,
     AsJson,
     ExportFolder,
     File,
     Labels,
+    MinAccuracy,
     Overwrite,
     ReadingOptions,
     Threshold,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
-    from crowdshot.report.summary import AnnotatorAgreement, Result, Review
+    from crowdshot.report.summary import AnnotatorAgreement, AnnotatorTable, Result, Review
 
 STEPS = 100  # EM steps at most
 MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
@@ -67,6 +69,7 @@ def run_aggregate(
     top: int = 0,
     network: Path | None = None,
     report: ReportFolder | None = None,
+    min_accuracy: float = MIN_ACCURACY,
 ) -> tuple[Result, pd.DataFrame]:
     """Return the result and a table with the consensus label, confidence, label count and agreement of each item.
 
@@ -92,11 +95,15 @@ def run_aggregate(
         A network of `crowdshot train-inference`, in place of the shipped one.
     report : ReportFolder, optional
         The folder for all results and a report.
+    min_accuracy : float
+        The accuracy that an annotator should have.
     """
     from crowdshot.io.atomic import check_folder
     from crowdshot.labels.aggregation import aggregate_labels
-    from crowdshot.labels.annotator_quality import judge
+    from crowdshot.labels.annotator_quality import check_min_accuracy, judge
+    from crowdshot.report import summary
 
+    check_min_accuracy(min_accuracy)
     labels = labels.expanded()
     likeliest = _check_outputs(labels, out, annotators, export, top)
     if report is not None:
@@ -107,7 +114,7 @@ def run_aggregate(
         without_gold = aggregate_labels(read, ann, method, steps, None, network) if gold else found
     posterior = found.consensus.probabilities
     with progress("judging annotators"):
-        people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators))
+        people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators), min_accuracy)
         if not read.several:
             _warn_duplicate_annotators(found.annotations, posterior)
     table = _consensus_table(read, found, method)
@@ -120,12 +127,15 @@ def run_aggregate(
             files += write_export(export, table, found.annotations, read)
     review = None
     if report is not None:
-        options = {"method": method, "steps": steps if steps != STEPS else None, "network": network}
+        options: dict[str, Any] = {"method": method, "network": network}
+        options |= {"steps": steps if steps != STEPS else None}
         options |= {"method": None} if method == Aggregator.LEARNED else {}
-        done = Aggregated(read, found, table, people, without_gold, gold, method, options)
+        options |= {} if min_accuracy == MIN_ACCURACY else {"min-accuracy": min_accuracy}
+        done = Aggregated(read, found, table, people, without_gold, gold, method, options, min_accuracy)
         written, review = write_report(labels, done, report)
         files += written
-    return _result(labels, read, method, found, table, people, (without_gold, known), export, files, review), table
+    who = summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people), min_accuracy)
+    return _result(labels, read, method, found, table, who, (without_gold, known), export, files, review), table
 
 
 def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dict[str, str], Positions]:
@@ -187,11 +197,12 @@ def _write_tables(
     top: int,
 ) -> None:
     from crowdshot.io.atomic import write_file
+    from crowdshot.labels.annotator_quality import by_risk
     from crowdshot.report.result_tables import likeliest_table, with_others
 
     tables = {
         "out": table,
-        "annotators": with_others(people, history),
+        "annotators": with_others(by_risk(people), history),
         "top": likeliest_table(found.annotations, found.consensus.probabilities, top),
     }
     for name, path in paths.items():
@@ -205,7 +216,7 @@ def _result(
     method: str,
     found: LabelsAggregated,
     table: pd.DataFrame,
-    people: pd.DataFrame,
+    people: AnnotatorTable,
     held_out: tuple[LabelsAggregated, Positions],
     export: Export | None,
     files: Sequence[Path],
@@ -224,7 +235,7 @@ def _result(
         accepted=summary.Accepted(int((table["confidence"] >= THRESHOLD).sum()), THRESHOLD),
         review=review,
         agreement=_agreement(read, found),
-        annotators=summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people)),
+        annotators=people,
         gold=summary.check_gold(compared, labels.gold_from),
         names=summary.note_spellings(read),
         exported=None if export is None else summary.count_exported(export, table),
@@ -280,6 +291,7 @@ def aggregate_parts(
     memory: str = "4GB",
     top: int = 0,
     network: Path | None = None,
+    min_accuracy: float = MIN_ACCURACY,
 ) -> tuple[Result, bool]:
     """Aggregate any number of labels in bounded memory, and write a folder of Parquet files.
 
@@ -291,12 +303,16 @@ def aggregate_parts(
     from crowdshot.engine.workers import environment, workers_of
     from crowdshot.io.atomic import write_file
     from crowdshot.io.json_text import to_json
+    from crowdshot.labels.annotator_quality import by_risk, check_min_accuracy
     from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
     from crowdshot.model.parts import cores
     from crowdshot.report.result_tables import with_others
 
+    check_min_accuracy(min_accuracy)
     folder, labels = _check_engine(labels, out, engine, annotators)
     job = _job(labels, folder, method, steps, as_bytes(memory), top, network)
+    if min_accuracy != MIN_ACCURACY:
+        job = replace(job, min_accuracy=min_accuracy, typed={**job.typed, "min_accuracy": min_accuracy})
     share = shares_of(job.memory, cores())
     finished = prepare(job)
     if finished is not None:
@@ -312,7 +328,7 @@ def aggregate_parts(
     warn_blanks(done.classes, str(labels))
     warn_near_duplicates(done.twins, str(labels))
     if annotators is not None:
-        write_file(annotators, with_others(done.people, job.history))
+        write_file(annotators, with_others(by_risk(done.people), job.history))
     result = _engine_result(job, done, engine, labels.gold_from, annotators)
     conclude(job, to_json(result))
     return result, False
@@ -366,7 +382,7 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
         history,
         top,
         network,
-        labels.options(),
+        typed=labels.options(),
     )
 
 
@@ -379,7 +395,9 @@ def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators
         method=summary.MethodUsed(job.method, engine=engine),
         counts=summary.CrowdCounts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
         accepted=summary.Accepted(done.accepted, THRESHOLD),
-        annotators=summary.AnnotatorTable(done.columns.annotator, summary.records(_least_accurate(done.people))),
+        annotators=summary.AnnotatorTable(
+            done.columns.annotator, summary.records(_least_accurate(done.people)), job.min_accuracy
+        ),
         gold=summary.Gold(done.gold, gold_from),
         names=summary.SpellingNotes(done.twins, done.respelled),
         left_out=done.left_out,
@@ -398,7 +416,11 @@ def _restored(saved: Mapping[str, Any]) -> Result:
         method=summary.MethodUsed(saved["method"], engine=saved["engine"]),
         counts=summary.CrowdCounts(*(saved[name] for name in ("items", "annotators", "labels", "classes"))),
         accepted=summary.Accepted(saved["accepted"], saved["accepted_at"]),
-        annotators=summary.AnnotatorTable(saved["annotator_column"], saved["annotator_table"]),
+        annotators=summary.AnnotatorTable(
+            saved["annotator_column"],
+            [{"p_below": None} | row for row in saved["annotator_table"]],  # version 0.2 had no p_below
+            saved.get("min_accuracy", MIN_ACCURACY),
+        ),
         gold=summary.Gold(saved["gold"], saved["gold_from"]),
         names=summary.SpellingNotes(twins, respelled),
         left_out=saved["left_out"],
@@ -407,12 +429,12 @@ def _restored(saved: Mapping[str, Any]) -> Result:
 
 
 def _least_accurate(people: pd.DataFrame) -> pd.DataFrame:
-    """Return the annotators with the lowest upper bounds of accuracy, at most `MOST_PEOPLE`, in their order."""
+    """Return the annotators who are most likely not accurate enough, at most `MOST_PEOPLE`, in their order."""
     import numpy as np
 
     if len(people) <= MOST_PEOPLE:
         return people
-    lowest = people["high"].where(people["accuracy"].notna(), np.inf).argsort(kind="stable")[:MOST_PEOPLE]
+    lowest = np.lexsort((people["high"], -people["p_below"].fillna(-1)))[:MOST_PEOPLE]
     return people.iloc[np.sort(lowest)]
 
 
@@ -513,6 +535,7 @@ def aggregate(
     overwrite: Overwrite = False,
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
+    min_accuracy: MinAccuracy = MIN_ACCURACY,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,
@@ -528,14 +551,16 @@ def aggregate(
     label_files = reading.of(labels)
     if engine is None:
         folder = None if report is None else ReportFolder(report, overwrite)
-        result, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network, folder)
+        result, table = run_aggregate(
+            label_files, method.value, steps, out, annotators, exported, top, network, folder, min_accuracy
+        )
         print_result(result, as_json, table if out is None and report is None else None, "consensus")
         return
     for name, value in {"export": export, "report": report}.items():
         if value is not None:
             raise CrowdshotError("is not supported with an engine", argument=name)
     result, finished_before = aggregate_parts(
-        label_files, method.value, steps, out, annotators, engine.value, memory, top, network
+        label_files, method.value, steps, out, annotators, engine.value, memory, top, network, min_accuracy
     )
     if finished_before:
         note(f"{out} is complete already; nothing was computed.")

@@ -50,10 +50,12 @@ class Aggregated:
     gold: Mapping[str, str]
     method: str
     options: Mapping[str, Any]
+    min_accuracy: float
 
 
 def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -> tuple[list[Path], Review]:
     """Write the results of labels alone with a report, all files or none; return the files and what needs review."""
+    from crowdshot.labels.annotator_quality import by_risk
     from crowdshot.report import summary
     from crowdshot.report.page.basis import Basis, compare_gold, dense
     from crowdshot.report.page.facts import gather_facts
@@ -82,7 +84,7 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
         "run.json": partial(write_run, run=found.run, basis=basis),
         "labels.safetensors": partial(write_labels, basis=basis, without_gold=without_gold, known=known),
     }
-    people = with_others(result.people, read.history)
+    people = with_others(by_risk(result.people), read.history)
     with progress("writing files"):
         files = write_label_results(
             result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
@@ -130,6 +132,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         respelled=[str(each) for each in result.read.respelled],
         near_duplicates=result.read.near_duplicates,
         ordered=result.read.ordered,
+        min_accuracy=result.min_accuracy,
         left_out=summary.left_out(result.read.left_out),
     )
 

@@ -367,6 +367,17 @@ Threshold = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+MIN_ACCURACY = 0.7  # as in labels.annotator_quality, which would load numpy
+MinAccuracy = Annotated[
+    float,
+    typer.Option(
+        "--min-accuracy",
+        "--bar",
+        metavar="P",
+        help="The accuracy that an annotator should have. Annotators who are most likely below it come first.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Copies = Annotated[
     bool, typer.Option("--copies", help="Export copies of images instead of links.", rich_help_panel=OUTPUT)
 ]

@@ -26,7 +26,14 @@ from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids
 from crowdshot.labels import aggregation, agreement, gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
-from crowdshot.labels.annotator_quality import PriorsInput, expected_confusion, judge, label_quality, likely_wrong
+from crowdshot.labels.annotator_quality import (
+    MIN_ACCURACY,
+    PriorsInput,
+    expected_confusion,
+    judge,
+    label_quality,
+    likely_wrong,
+)
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.matching import as_annotations, mark_of, names_items, with_new_labels
@@ -250,8 +257,12 @@ class CrowdAggregator(Inspection):
     @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
+        return self.judge_annotators()
+
+    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
+        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
         self._check_fitted()
-        return judge(self.annotations_, self.label_proba_, self._known.history)
+        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
 
     @property
     def confusion_(self) -> NDArray[np.float64]:

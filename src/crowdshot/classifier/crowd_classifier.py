@@ -43,7 +43,7 @@ from crowdshot.io.cells import Ids, Positions
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
-from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.guarantees import conformal_sets, temperature, true_classes
@@ -117,7 +117,12 @@ class Results:
     @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
-        return judge(self.annotations_, self.label_proba_, self._known.history)
+        return self.judge_annotators()
+
+    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
+        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
+        check_is_fitted(self, "fit_")
+        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
 
     @property
     def label_quality_(self) -> pd.DataFrame:

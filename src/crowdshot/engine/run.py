@@ -42,7 +42,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
-from crowdshot.labels.annotator_quality import AnnotatorPriors, Tally, judged, tally
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, AnnotatorPriors, Tally, judged, tally
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.consensus import THRESHOLD, agreed
 from crowdshot.labels.formats.cleaning import Naming
@@ -150,6 +150,7 @@ class Job:
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
     top: int = 0
     network: Path | None = None
+    min_accuracy: float = MIN_ACCURACY
     typed: Mapping[str, Any] = field(default_factory=dict)  # options by which an interrupted job is recognised
 
     @property
@@ -245,7 +246,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
     shares = [folders[first :: workers.n] for first in range(min(workers.n, len(folders)))]
     with progress("writing"):
         finished: Finished = added(in_order(workers.each(finish_share, shares, plan)))
-    people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history)
+    people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history, job.min_accuracy)
     by_name = dict(zip(map(str, names.annotators), people["n_labels"].tolist(), strict=True))
     left_out = {**names.left_out, "labels given again": gathered.repeated}
     if gathered.repeated:

@@ -1,16 +1,23 @@
 """Estimate how accurate annotators and single labels are, given the posteriors of the items.
 
 A label is right with probability p, the posterior of the class it names. Of an annotator's n labels, h = Σ p are
-expected to be right. The accuracy is shrunk to the crowd's mean accuracy m, which counts as `CROWD` labels:
+expected to be right. The accuracy a is shrunk to the crowd's mean accuracy m, which counts as `PRIOR` labels:
 
-    accuracy = (h + CROWD m) / (n + CROWD)
+    a = (h + PRIOR m) / (n + PRIOR)
 
 The posterior of the default method leaves out an annotator's own labels when it weights them, so annotators do not
-confirm themselves. The interval from ``low`` to ``high`` is the central 90 % of a Beta distribution with this mean. Its
-variance has two parts: that of a Beta with so many labels, and that of the posteriors. Annotators share mistakes, so
-the fraction `SHARED` of the posteriors' variance does not average out. `SHARED` was tuned on real crowds, in full and
-with 1, 2, 3 and 5 labels per item, so that the intervals contain the true accuracy of 90 % of the annotators
-(benchmarks/intervals.py).
+confirm themselves. The posteriors leave open which labels are right: u = mean of p (1 - p) / (a (1 - a)) is 0 if every
+class is known and 1 if the labels say nothing about the classes. Then
+
+    logit(accuracy) = logit(a) + `SHIFT` u⁸
+    variance = s / (n + PRIOR + 1) + (`SHARED` u s)²,   s = accuracy (1 - accuracy)
+
+`SHIFT` matters only if items have one or two labels: their posteriors
+understate the accuracy of most crowds. The second part of the variance does not average out: if the posteriors of a
+crowd are wrong, they are wrong for all its annotators. The interval from ``low`` to ``high`` is the central 90 % of the
+Beta distribution with this mean and variance; ``p_below`` is its probability below a minimum accuracy. The three
+constants were fitted to 20 real crowds, in full and thinned (benchmarks/intervals.py, which judges each crowd by
+constants that were fitted without it).
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.special import betainc, expit, logit
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, listing, show
@@ -41,10 +49,14 @@ from crowdshot.model.posteriors import likeliest, posterior_at
 Floats = NDArray[np.float64]
 
 EXPECTED = 0.7  # accuracy assumed before any labels were seen
-CROWD = 4.0  # labels: weight of the crowd's mean accuracy in each annotator's accuracy
-SHARED = 0.06  # fraction of a posterior's variance that all labels of an annotator share
+CROWD = 4.0  # labels: weight of the crowd's mean accuracy in confusion matrices, and of `EXPECTED` in that mean
+PRIOR = 7.3  # labels: weight of the crowd's mean accuracy in each annotator's accuracy
+SHIFT = 0.77  # logits that are added if the labels say nothing about the classes
+SHARED = 0.62  # logits: standard deviation that all annotators of a crowd share, if the labels say nothing
+MIN_ACCURACY = 0.7  # default accuracy that an annotator should have
 ANNOTATOR = 20.0  # labels: weight of an annotator's accuracy in each row of their confusion matrix
 LIKELY_WRONG = 0.5
+LEAST = 5e-3  # lower limit of an accuracy, and of 1 - accuracy
 
 
 # ---- Confusion matrices with very many classes ---------------------------------------------------------------------
@@ -120,8 +132,13 @@ def tally(
     return Tally(total(None), total(right), total(right * (1 - right)), confusion)
 
 
-def judge(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> pd.DataFrame:
-    """Estimate the accuracy of every annotator.
+def judge(
+    ann: Annotations,
+    posterior: PosteriorMatrix,
+    history: Floats | None = None,
+    min_accuracy: float = MIN_ACCURACY,
+) -> pd.DataFrame:
+    """Estimate the accuracy of every annotator, and the probability that it is below a minimum.
 
     Parameters
     ----------
@@ -130,40 +147,76 @@ def judge(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None =
         Class probabilities of the items.
     history : array of shape (R, 2), optional
         Numbers of right and wrong labels in earlier projects, which count as well.
+    min_accuracy : float
+        The accuracy that an annotator should have, between 0 and 1.
 
     Returns
     -------
     DataFrame
-        annotator, n_labels, accuracy, low, high, most_confused, right, wrong. The last two are expected numbers of
-        labels, including ``history``.
+        annotator, n_labels, accuracy, low, high, most_confused, right, wrong, p_below. right and wrong are expected
+        numbers of labels, including ``history``; p_below is the probability that the accuracy is below
+        ``min_accuracy``.
     """
     sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
     counts = tally(ann.item, ann.annotator, ann.label, posterior, sizes)
-    return judged(counts, ann.annotators, ann.classes, ann.columns.annotator, history)
+    return judged(counts, ann.annotators, ann.classes, ann.columns.annotator, history, min_accuracy)
 
 
-def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: Floats | None = None) -> pd.DataFrame:
+def judged(
+    counts: Tally,
+    annotators: Ids,
+    classes: Ids,
+    column: str,
+    history: Floats | None = None,
+    min_accuracy: float = MIN_ACCURACY,
+) -> pd.DataFrame:
     """Return the table of `judge` for a tally."""
+    check_min_accuracy(min_accuracy)
     hits, all_labels = _with_history(counts, history)
-    weight = all_labels + CROWD
-    mean = _accuracy(counts, hits, all_labels)
-    spread = mean * (1 - mean)
-    typical = (counts.variance + CROWD * counts.variance.sum() / counts.labels.sum()) / weight
-    variance = np.minimum(spread / (weight + 1) + counts.variance / weight**2 + SHARED * typical, 0.9 * spread)
-    strength = spread / variance - 1
-    low, high = interval(mean * strength, (1 - mean) * strength)
+    right, wrong = _beta(counts, hits, all_labels)
+    low, high = interval(right, wrong)
+    known = all_labels > 0
     return pd.DataFrame(
         {
             column: as_index(annotators),
             "n_labels": counts.labels.astype(np.int64),
-            "accuracy": np.where(all_labels > 0, mean, np.nan),  # unknown without labels
-            "low": np.where(all_labels > 0, low, 0.0),
-            "high": np.where(all_labels > 0, high, 1.0),
+            "accuracy": np.where(known, right / (right + wrong), np.nan),
+            "low": np.where(known, low, 0.0),
+            "high": np.where(known, high, 1.0),
             "most_confused": _most_confused(counts.confusion, len(annotators), classes),
             "right": hits,
             "wrong": all_labels - hits,
+            "p_below": np.where(known, betainc(right, wrong, min_accuracy), np.nan),
         }
     )
+
+
+def check_min_accuracy(min_accuracy: float) -> None:
+    if not 0 < min_accuracy < 1:
+        expected = "a number above 0 and below 1"
+        raise CrowdshotError(f"is {min_accuracy:g}", argument="min_accuracy", found=min_accuracy, expected=expected)
+
+
+def by_risk(people: pd.DataFrame) -> pd.DataFrame:
+    """Sort the table of `judge` by the probability that the accuracy is too low, the highest first."""
+    return people.sort_values(["p_below", "high"], ascending=[False, True], ignore_index=True)
+
+
+def _beta(counts: Tally, hits: Floats, all_labels: Floats) -> tuple[Floats, Floats]:
+    """Return the parameters of the Beta distribution of each annotator's accuracy, (R,) each."""
+    crowd, weight = _crowd_accuracy(counts), all_labels + PRIOR
+    mean = ((hits + PRIOR * crowd) / weight).clip(LEAST, 1 - LEAST)
+    left_open = (counts.variance + PRIOR * counts.variance.sum() / counts.labels.sum()) / weight
+    unknown = (left_open / (mean * (1 - mean))).clip(0, 1)
+    mean = expit(logit(mean) + SHIFT * unknown**8)
+    spread = mean * (1 - mean)
+    variance = np.minimum(spread / (weight + 1) + np.square(SHARED * unknown * spread), 0.9 * spread)
+    strength = spread / variance - 1
+    return mean * strength, (1 - mean) * strength
+
+
+def _crowd_accuracy(counts: Tally) -> float:
+    return float((counts.right.sum() + CROWD * EXPECTED) / (counts.labels.sum() + CROWD))
 
 
 def _with_history(counts: Tally, history: Floats | None) -> tuple[Floats, Floats]:
@@ -174,9 +227,8 @@ def _with_history(counts: Tally, history: Floats | None) -> tuple[Floats, Floats
 
 
 def _accuracy(counts: Tally, hits: Floats, all_labels: Floats) -> Floats:
-    """Return the accuracy of each annotator, (R,)."""
-    crowd = (counts.right.sum() + CROWD * EXPECTED) / (counts.labels.sum() + CROWD)
-    mean: Floats = ((hits + CROWD * crowd) / (all_labels + CROWD)).clip(1e-3, 1 - 1e-3)
+    """Return the accuracy of each annotator for confusion matrices, (R,)."""
+    mean: Floats = ((hits + CROWD * _crowd_accuracy(counts)) / (all_labels + CROWD)).clip(1e-3, 1 - 1e-3)
     return mean
 
 

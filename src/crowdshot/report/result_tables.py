@@ -16,7 +16,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import Writers, csv_writers, write_folder
 from crowdshot.io.cells import Ids, as_index
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_quality import AnnotatorPriors, expected_confusion
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, AnnotatorPriors, by_risk, expected_confusion
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.formats import WRITERS
@@ -39,6 +39,7 @@ RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in 
         "most_confused",
         "right",
         "wrong",
+        "p_below",
         "true",
         "observed",
         "probability",
@@ -147,6 +148,7 @@ def write_results(
     labels: LabelsRead | None = None,
     pages: Writers | None = None,
     share: bool = False,
+    min_accuracy: float = MIN_ACCURACY,
 ) -> list[Path]:
     """Write consensus.csv, annotators.csv, confusion.csv and model.safetensors to a folder, all of them or none.
 
@@ -164,6 +166,8 @@ def write_results(
         Writers of more files, such as report.html.
     share : bool
         Whether the classifier is written without labels (`CrowdClassifier.save`).
+    min_accuracy : float
+        The accuracy that an annotator should have. Annotators who are most likely below it come first.
 
     Returns
     -------
@@ -171,9 +175,10 @@ def write_results(
         The written files.
     """
     consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.label_proba_)
+    people = by_risk(clf.judge_annotators(min_accuracy))
     tables = {
         "consensus": consensus,
-        "annotators": clf.annotators_ if labels is None else with_others(clf.annotators_, labels.history),
+        "annotators": people if labels is None else with_others(people, labels.history),
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
     writers: Writers = {

@@ -185,10 +185,11 @@ class AnnotatorAgreement:
 
 @dataclass(frozen=True)
 class AnnotatorTable:
-    """The table of annotators as records, and the name of its first column."""
+    """The table of annotators as records, the name of its first column, and the minimum accuracy of ``p_below``."""
 
     annotator_column: str
     annotator_table: Sequence[Mapping[str, Any]]
+    min_accuracy: float
 
 
 @dataclass(frozen=True)
@@ -360,8 +361,7 @@ def summarise(result: Result) -> str:
         parts.append(_gold(result.gold))
     parts += notes(result)
     if result.annotators is not None:
-        table, n = result.annotators, result.counts.annotators or 0
-        parts.append("\n" + _annotators(table.annotator_column, table.annotator_table, n, truth_used) + "\n")
+        parts.append("\n" + _annotators(result.annotators, result.counts.annotators or 0, truth_used) + "\n")
     if result.review is not None:
         parts.append(_do_next(result.review.do_next))
     parts.append(_files(map(str, result.files)))
@@ -539,29 +539,32 @@ def until_accepted(forecast: Forecast) -> str:
     return f"about {labels:,} more labels are needed until {percent(share)} of the items are accepted ({low}{high})"
 
 
-def _annotators(column: str, table: Sequence[Mapping[str, Any]], n: int, truth_used: bool) -> str:
-    """Return a table of the annotators with the lowest upper bounds.
+def _annotators(table: AnnotatorTable, n: int, truth_used: bool) -> str:
+    """Return a table of the annotators who are most likely below the minimum accuracy.
 
-    The upper bound separates weak annotators from those with few labels. ``table`` may hold only the weakest of ``n``
-    annotators.
+    ``table`` may hold only some of ``n`` annotators.
     """
-    worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["high"]))[:MOST_ROWS]
+    column = table.annotator_column
+    worst = sorted(table.annotator_table, key=lambda row: (row["p_below"] is None, -(row["p_below"] or 0), row["high"]))
+    worst = worst[:MOST_ROWS]
     rows = [
         (
             _short(row[column]),
             f"{row['n_labels']:,}",
             "–" if row["accuracy"] is None else f"{row['accuracy']:.2f}",  # all labels of this annotator were left out
             f"{row['low']:.2f}–{row['high']:.2f}",
+            "–" if row["p_below"] is None else f"{row['p_below']:.2f}",
             _short(row["most_confused"], 2 * LONGEST),
         )
         for row in worst
     ]
-    head = (_short(column), "labels", "accuracy", "90 % interval", "most confused (true → chosen)")
+    below = f"below {100 * table.min_accuracy:g} %"
+    head = (_short(column), "labels", "accuracy", "90 % interval", below, "most confused (true → chosen)")
     text = columns([head, *rows])
     more = n - len(worst)
     if n == 1:
         return text if truth_used else f"{text}\n{SINGLE_ANNOTATOR}"
-    return text + (f"\n… and {more:,} more with a higher upper bound" if more else "")
+    return text + (f"\n… and {more:,} more who are less likely below {100 * table.min_accuracy:g} %" if more else "")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

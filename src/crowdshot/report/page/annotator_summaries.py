@@ -16,7 +16,7 @@ import pandas as pd
 
 from crowdshot.formatting import clean, whole_counts
 from crowdshot.io.cells import Positions
-from crowdshot.labels.annotator_flags import Agreement, Flag
+from crowdshot.labels.annotator_flags import Agreement, Evidence, Flag
 from crowdshot.labels.consensus import Floats
 from crowdshot.labels.duplicate_annotators import compare_pairs
 from crowdshot.report.page.basis import Basis
@@ -68,6 +68,8 @@ class Person:
     ----------
     position : int
         Position among the annotators of the annotations.
+    p_below : float
+        Probability that the accuracy is below the minimum.
     guessing : float
         Expected accuracy of the same labels in random order.
     counts : array (K, K) [true, observed]
@@ -84,8 +86,10 @@ class Person:
     accuracy: float
     low: float
     high: float
+    p_below: float
     guessing: float
     agreement: Agreement | None
+    evidence: Evidence | None
     counts: Floats
     flag: Flag | None
     examples: list[Example]
@@ -113,7 +117,7 @@ def summarise_annotators(basis: Basis) -> Iterator[Person]:
     for person, judged in enumerate(basis.judged):
         if judged is None:
             continue
-        rows, (accuracy, low, high) = judged.rows, table.loc[person, ["accuracy", "low", "high"]]
+        rows, (accuracy, low, high, p_below) = judged.rows, table.loc[person, ["accuracy", "low", "high", "p_below"]]
         wrong = _likely_mistakes(basis, ann.item[rows], ann.label[rows])
         yield Person(
             position=person,
@@ -122,8 +126,10 @@ def summarise_annotators(basis: Basis) -> Iterator[Person]:
             accuracy=accuracy,
             low=low,
             high=high,
+            p_below=p_below,
             guessing=judged.guessing,
             agreement=judged.agreement,
+            evidence=judged.evidence,
             counts=judged.counts,
             flag=judged.flag,
             examples=wrong[:MOST_EXAMPLES],

@@ -16,6 +16,7 @@ from crowdshot.io.cells import Positions
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_flags import Judged, judge_each
+from crowdshot.labels.annotator_quality import MIN_ACCURACY
 from crowdshot.labels.consensus import THRESHOLD, Floats, is_accepted, is_overruled
 from crowdshot.model.parts import PosteriorMatrix
 
@@ -62,12 +63,12 @@ class Basis:
     embeddings: Tensor | None = field(default=None, repr=False)
 
     @classmethod
-    def of_classifier(cls, clf: CrowdClassifier, embeddings: Tensor) -> Basis:
+    def of_classifier(cls, clf: CrowdClassifier, embeddings: Tensor, min_accuracy: float = MIN_ACCURACY) -> Basis:
         """Return the basis of a report on a fitted classifier and its embeddings (N, D)."""
         return cls(
             clf.annotations_,
             clf.label_proba_,
-            clf.annotators_,
+            clf.judge_annotators(min_accuracy),
             clf.gold_,
             np.asarray(clf._known.gold >= 0),
             clf._known.history,

@@ -17,6 +17,7 @@ from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import Statistic, kappa_warning, statistics
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_quality import MIN_ACCURACY
 from crowdshot.labels.auditing import Audit
 from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, agreed, agreeing_labels
 from crowdshot.labels.gold_labels import Agreement
@@ -99,6 +100,8 @@ class Run:
         Whether the classes are ordered.
     table : str
         The name of the table with all items.
+    min_accuracy : float
+        The accuracy that an annotator should have.
     """
 
     sources: Sequence[str]
@@ -114,6 +117,7 @@ class Run:
     ordered: bool = False
     texts: Sequence[str] = ()
     table: str = "consensus.csv"
+    min_accuracy: float = MIN_ACCURACY
 
     @property
     def thing(self) -> str:
@@ -219,7 +223,7 @@ class Facts:
     Attributes
     ----------
     people : list of Person
-        Annotators by the upper bound of their accuracy, so that few labels alone do not put anybody first.
+        Annotators by the probability that they are below the minimum accuracy, the highest first.
     items : list of Item
         The items that need review at any threshold.
     fully_labelled : array
@@ -306,14 +310,14 @@ class Facts:
 
 def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     """Compute the facts of a classifier and the embeddings (N, D) that it was fitted to."""
-    return gather_facts(Basis.of_classifier(clf, embeddings), run)
+    return gather_facts(Basis.of_classifier(clf, embeddings, run.min_accuracy), run)
 
 
 def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
     """Compute the facts of labels, and of a classifier if the basis has one."""
     wanted = items_to_review(basis)
     why_unchecked, check = _check(basis, wanted)
-    everyone = sorted(summarise_annotators(basis), key=lambda person: person.high)
+    everyone = sorted(summarise_annotators(basis), key=lambda person: (-person.p_below, person.high))
     examples = choose_examples(basis)
     crowd = confusion_of(everyone, basis.annotations.n_classes)
     levels = count_levels(basis, check)

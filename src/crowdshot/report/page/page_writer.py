@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from crowdshot.formatting import percent, plural
+from crowdshot.labels.annotator_flags import USEFUL
 from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD
 from crowdshot.report import summary
 from crowdshot.report.audit_text import describe_audit, why_none_accepted
@@ -116,6 +117,7 @@ def render(found: Facts) -> str:
         kinds=REVIEW_KINDS,
         matrices=_with_matrix(found),
         most_people=MOST_PEOPLE,
+        useful=USEFUL,
         examples_each=EXAMPLES_EACH,
         pictured={person.position for person in found.people[:PICTURED]},
         most_matrix=MOST_MATRIX,

@@ -18,7 +18,7 @@ from crowdshot.io.cards import Card, read_arrays, write_arrays
 from crowdshot.io.cells import unique_ids
 from crowdshot.io.json_text import parse_json, to_json
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_quality import judge
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, check_min_accuracy, judge
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.spelling import Twins
 from crowdshot.report.page.basis import Basis, compare_gold
@@ -101,7 +101,9 @@ def _run(saved: Mapping[str, Any]) -> Run:
         Twins(_text(of), tuple(map(_text, names)), tuple(map(int, counts)))
         for of, names, counts in saved["near_duplicates"]
     ]
-    return Run(**fields, ordered=bool(saved["ordered"]))
+    min_accuracy = float(saved.get("min_accuracy", MIN_ACCURACY))
+    check_min_accuracy(min_accuracy)
+    return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy)
 
 
 def _text(value: Any) -> str:
@@ -127,17 +129,17 @@ def write_labels(path: Path, basis: Basis, without_gold: np.ndarray[Any, Any], k
     write_arrays(path, arrays, {"kind": KIND, "columns": list(ann.columns), "several": basis.several, **ids})
 
 
-def _read_labels(path: Path) -> Basis:
+def _read_labels(path: Path, min_accuracy: float) -> Basis:
     arrays, card = read_arrays(path, KIND)
     try:
-        return _basis(arrays, card)
+        return _basis(arrays, card, min_accuracy)
     except CrowdshotError:
         raise
     except Exception as error:  # a card made by somebody else can make anything fail
         raise CrowdshotError(f"is damaged ({type(error).__name__}: {error})", where=path) from None
 
 
-def _basis(arrays: Mapping[str, Any], card: Card) -> Basis:
+def _basis(arrays: Mapping[str, Any], card: Card, min_accuracy: float) -> Basis:
     ids = {name: unique_ids(card[name], name) for name in IDS}
     triples = {name: arrays[name].astype(np.int64) for name in TRIPLES}
     N, R, K = (len(ids[name]) for name in IDS)
@@ -154,7 +156,7 @@ def _basis(arrays: Mapping[str, Any], card: Card) -> Basis:
     return Basis(
         ann,
         posterior,
-        judge(ann, posterior, history),
+        judge(ann, posterior, history, min_accuracy),
         compare_gold(ann, known, without_gold),
         np.asarray(known >= 0),
         history,
@@ -166,7 +168,7 @@ def read_basis(folder: Path, run: Run) -> Basis:
     """Return the labels and results of a folder; a classifier is loaded with torch, labels alone are not."""
     if not run.thing:
         check_results(folder, LABELS)
-        return _read_labels(folder / LABELS)
+        return _read_labels(folder / LABELS, run.min_accuracy)
     check_results(folder, MODEL)
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
@@ -177,4 +179,4 @@ def read_basis(folder: Path, run: Run) -> Basis:
             where=folder / MODEL,
             hint="Repeat `crowdshot adapt` to make the report.",
         )
-    return Basis.of_classifier(clf, clf.embeddings_)
+    return Basis.of_classifier(clf, clf.embeddings_, run.min_accuracy)
