@@ -108,11 +108,11 @@ def test_annotators_with_few_labels_get_an_optimistic_accuracy():
     few, many = expected_confusion(Annotations.from_matrix(said), posterior)[:, 1, 1]
     assert many + 0.01 < few < 0.9
     # by hand, for the second: the crowd's 77 + 2.8 in 110 + 4, which counts as PRIOR labels; the 95 % point of a
-    # Beta with so many labels is 1.645 standard deviations above the mean, of which one counts; 70 + 20 of these in 120
+    # Beta with so many labels is 1.645 standard deviations above the mean, of which half counts; 70 + 20 of these in 120
     weight = 100 + PRIOR
     mean = (70 + PRIOR * (79.8 / 114)) / weight
     above = (beta(mean * weight, (1 - mean) * weight).ppf(0.95) - mean) / norm.ppf(0.95)
-    assert many == pytest.approx((70 + 20 * (mean + above)) / 120)
+    assert many == pytest.approx((70 + 20 * (mean + above / 2)) / 120)
 
 
 def test_one_class_is_refused():
@@ -317,3 +317,36 @@ def test_the_same_question_twice_gains_twice_as_much(seed):
     assert asking.mended(np.stack([posterior] * 2), np.stack([confusion] * 2), once) == pytest.approx(
         2 * asking.mended(posterior, confusion, once)
     )
+
+
+# ---- annotators with few labels ---------------------------------------------------------------------------------
+
+
+def test_first_limits_are_the_known_labels_plus_one():
+    assert asking.first_limits(np.array([0, 2, 40]), 10).tolist() == [1, 3, 10]
+    assert asking.first_limits(np.array([5, 5]), np.array([0, 2])).tolist() == [0, 2]
+
+
+def test_a_stranger_gets_few_questions_as_long_as_others_can_be_asked():
+    posterior = np.full((12, 2), 0.5)
+    confusion = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]]])  # the stranger seems better
+    closed = np.array([], dtype=int), np.array([], dtype=int)
+    found = choose(posterior, confusion, closed, budget=8, most=6, first=np.array([2, 6]))
+    assert [question.annotator for question in found].count(0) == 2
+    more = choose(posterior, confusion, closed, budget=12, most=6, first=np.array([2, 6]))
+    assert [question.annotator for question in more].count(0) == 6
+    assert [question.annotator for question in more[8:]] == [0] * 4
+    assert len({(question.item, question.annotator) for question in more}) == 12
+
+
+@given(st.integers(0, 1_000))
+def test_limits_that_do_not_bind_change_nothing(seed):
+    random = np.random.default_rng(seed)
+    posterior, confusion = random.dirichlet(np.ones(3), 8), random.dirichlet(np.ones(3), (4, 3))
+    closed = np.array([0, 1]), np.array([0, 2])
+    plain = choose(posterior, confusion, closed, budget=20, most=5)
+    assert choose(posterior, confusion, closed, budget=20, most=5, first=np.full(4, 5)) == plain
+    tight = choose(posterior, confusion, closed, budget=20, most=5, first=np.full(4, 1))
+    assert len(tight) == len(plain)
+    assert len({(question.item, question.annotator) for question in tight}) == len(tight)
+    assert np.bincount([question.annotator for question in tight], minlength=4).max() <= 5

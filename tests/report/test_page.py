@@ -131,9 +131,7 @@ def test_large_crowds_are_cut_and_said_to_be():
     posterior = np.full((310, 2), 0.5)
     _, page, html = report_on(basis_of(posterior, said))
     assert len(re.findall(r"<li data-kind=", html)) == 300
-    assert (
-        "The 300 annotators who are most likely below 70 % are shown, of 310; annotators.csv has all." in page.text
-    )
+    assert "The 300 annotators who are most likely below 70 % are shown, of 310; annotators.csv has all." in page.text
     assert "Not accepted: the page shows the 60 most uncertain of 310 items; consensus.csv has all." in page.text
     many = fitted_crowd([coin(0.9, 14)] * 3, 56)
     _, page, html = report_on(many)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # Columns of the result that columns of the labels must not have the same names as.
 RESERVED_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
+ANSWERS = ("consensus", "confidence")  # columns that annotators should not see
 MOST_NAMED = 5  # annotators in a note
 MOST_CELLS = 50_000_000  # items × classes; above this, annotators are not judged individually
 TEXT = "text"  # the column of texts, unless the item column has this name
@@ -139,10 +140,10 @@ def ask(
     with progress("choosing questions"):
         chosen = _choose(estimate, candidates, budget, most)
     table = _table(chosen.questions, estimate, None if cost is None else candidates.price)
+    files = []
     if out is not None:
         with progress("writing"):
-            _write(out, table, estimate)
-    files = [] if out is None else [out]
+            files = _write(out, table, estimate)
     return _result(estimate, candidates, chosen, budget, stop_at, files), table
 
 
@@ -158,7 +159,10 @@ def _check_arguments(
 
     if out is not None:
         lists = [file for file in (cost, available) if isinstance(file, Path)]
-        check_table(out, *labels.inputs, item_files.features, item_files.texts, *lists, endings=(*TABLES, ".json"))
+        inputs = (*labels.inputs, item_files.features, item_files.texts, *lists)
+        check_table(out, *inputs, endings=(*TABLES, ".json"))
+        if out.suffix.lower() != ".json":
+            check_table(_beside(out), *inputs)
     if stop_at is not None and not 0 < stop_at <= 1:
         expected = "a share of the items, above 0 and at most 1"
         raise CrowdshotError(f"is {stop_at:g}", argument="stop_at", found=stop_at, expected=expected)
@@ -354,7 +358,9 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     if most is None:
         most = asking.fair_share(budget / price[askable].min() if math.isfinite(budget) else 1, int(askable.sum()))
     limit = np.where(askable, most, 0)
-    questions = asking.choose(p, confusion, candidates.closed, budget, price, limit)
+    n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators) + history.sum(1)
+    first = asking.first_limits(n_labels, limit)
+    questions = asking.choose(p, confusion, candidates.closed, budget, price, limit, first=first)
     cautious = asking.at_once([annotator_quality.expected_confusion(*part, history) for part in parts])
     mended = asking.mended(p, cautious, questions)
     return Chosen(questions, most, limit, float(uncertainty(p).sum()), mended)
@@ -433,16 +439,30 @@ def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDAr
     )
 
 
-def _write(out: Path, table: pd.DataFrame, estimate: Estimate) -> None:
+def _beside(out: Path) -> Path:
+    """Return the file of the current answers, which annotators should not see."""
+    return out.with_name(f"{out.stem}-consensus{out.suffix}")
+
+
+def for_annotators(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the questions without the current answers, because people tend to agree with an answer that they see."""
+    return table.drop(columns=[*ANSWERS])
+
+
+def _write(out: Path, table: pd.DataFrame, estimate: Estimate) -> list[Path]:
+    """Write the questions, and the current answers to a second table; return the files."""
     from crowdshot.io.atomic import write_file
     from crowdshot.labels.formats.writers import write_questions
 
+    columns = estimate.annotations.columns
     if out.suffix.lower() != ".json":
-        write_file(out, table)
-        return
+        write_file(out, for_annotators(table))
+        write_file(_beside(out), table[[columns.item, columns.annotator, *ANSWERS]])
+        return [out, _beside(out)]
     items = estimate.annotations.items.tolist()
     texts = dict(zip(items, estimate.texts, strict=True)) if estimate.texts else None
     write_questions(out, table, estimate.labels, texts)
+    return [out]
 
 
 # "\b" keeps the line breaks
@@ -515,8 +535,8 @@ def ask_next(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The list to write: tasks for Label Studio if the name ends in .json, else CSV (default: print CSV to"
-            " stdout).",
+            help="The list to write: tasks for Label Studio if the name ends in .json, else CSV, with the current"
+            " answers in a second file, FILE-consensus.csv (default: print CSV to stdout).",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -535,4 +555,5 @@ def ask_next(
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
     result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
-    print_result(result, as_json, table if out is None else None, "questions")
+    shown = table if as_json else for_annotators(table)
+    print_result(result, as_json, shown if out is None else None, "questions")

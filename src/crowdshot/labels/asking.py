@@ -57,7 +57,7 @@ Gains = Callable[[Floats, Floats], Floats]
 # Why no more questions are asked: no gain, annotators have their maximum, cost too much, or have answered everything.
 Stop = Literal["gain", "most", "cost", "nobody"]
 
-BENEFIT = 1.0  # standard deviations added to an annotator's accuracy when questions are chosen
+BENEFIT = 0.5  # standard deviations added to an annotator's accuracy when questions are chosen
 MOST_CASES = 512
 WORTH = 1e-6  # smallest gain for which a question is asked
 MENDED = 0.85  # fraction of the predicted error reduction that is expected, as annotators share mistakes
@@ -82,7 +82,7 @@ def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Fl
 
     Accuracies are raised by `BENEFIT` standard deviations (optimism under uncertainty), so that annotators with few
     labels are tried. Otherwise the first annotator who seems good would get all questions; a spammer's own labels would
-    then confirm them.
+    then confirm them. `first_limits` bounds the risk that annotators with few labels are worse than they seem.
 
     Parameters
     ----------
@@ -113,6 +113,15 @@ def at_once(parts: Sequence[Any]) -> Any:
 def fair_share(questions: float, n_annotators: int) -> int:
     """Return the default maximum of questions for one annotator: a tenth, or an equal share if that is more."""
     return max(1, math.ceil(questions / 10), math.ceil(questions / n_annotators))
+
+
+def first_limits(n_labels: Positions, most: int | Positions) -> Positions:
+    """Return how many questions annotators (R,) may have as long as others can be asked instead.
+
+    Annotators with few known labels may turn out to be poor, so nobody gets more questions than known labels plus one.
+    """
+    limits: Positions = np.minimum(most, np.asarray(n_labels, dtype=np.int64) + 1)
+    return limits
 
 
 def gains(cases: Floats, confusion: Floats) -> Floats:
@@ -155,6 +164,7 @@ def choose(
     cost: Floats | None = None,
     most: int | Positions | None = None,
     by: Gains = gains,
+    first: Positions | None = None,
 ) -> list[Question]:
     """Choose questions greedily, the best first, until the budget is spent or no question has a gain.
 
@@ -174,6 +184,9 @@ def choose(
         Largest number of questions for each annotator.
     by : callable
         The gain, `gains` by default.
+    first : array of shape (R,), optional
+        Smaller limits, such as those of `first_limits`. ``most`` replaces them if the budget cannot be spent otherwise;
+        these questions come last.
 
     Returns
     -------
@@ -185,7 +198,11 @@ def choose(
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
     limit = np.broadcast_to(N if most is None else most, R)
     _check(*parts[0], budget, price, limit)
-    return _Chooser(posterior, confusion, closed, float(budget), price, limit, by).run()
+    chooser = _Chooser(posterior, confusion, closed, float(budget), price, limit, by)
+    if first is None:
+        return chooser.run()
+    chooser.limit = np.minimum(first, limit)
+    return chooser.run() + chooser.run_again(limit)
 
 
 class _Chooser:
@@ -234,6 +251,14 @@ class _Chooser:
                 chosen.append(question)
         return chosen
 
+    def run_again(self, limit: Positions) -> list[Question]:
+        """Choose more questions with higher limits."""
+        self.limit = limit
+        self.queue = [(-math.inf, item) for item in self.cases]
+        self.queue += [(-math.inf, -1 - batch) for batch in range(len(self.batches))]
+        heapq.heapify(self.queue)
+        return self.run()
+
     def _values(self, gain: Floats) -> Floats:
         """Return gains (..., R) per cost, -1 for annotators who cannot be asked."""
         excluded = (self.price > self.left * (1 + SAME)) | (self.asked >= self.limit) | (gain < WORTH)
@@ -257,7 +282,8 @@ class _Chooser:
             gain = np.sum([self.by(p[rows], answers) for p, answers in self.parts], 0)
         value = np.where(self.closed[rows].toarray(), -1, self._values(gain)).max(1)
         for row in np.flatnonzero(value > 0):
-            heapq.heappush(self.queue, (-float(value[row]), int(rows[row])))
+            if int(rows[row]) not in self.cases:  # items that were asked about are in the queue themselves
+                heapq.heappush(self.queue, (-float(value[row]), int(rows[row])))
 
     def _ask(self, item: int, expected: float) -> Question | None:
         """Choose the item's best question, unless its value has fallen below the ``expected`` one."""

@@ -227,7 +227,8 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     can = useful_questions(basis.judged)
     most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
-    questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most)
+    first = asking.first_limits(np.bincount(ann.annotator, minlength=ann.n_annotators), most)
+    questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most, first=first)
     asked = Counter(question.annotator for question in questions).most_common()
     people = [(apart(ann.annotators[annotator]), number) for annotator, number in asked]
     return Asked(len(questions), len({question.item for question in questions}), people)
