@@ -108,7 +108,7 @@ def test_annotators_with_few_labels_get_an_optimistic_accuracy():
     few, many = expected_confusion(Annotations.from_matrix(said), posterior)[:, 1, 1]
     assert many + 0.01 < few < 0.9
     # by hand, for the second: the crowd's 77 + 2.8 in 110 + 4, which counts as PRIOR labels; the 95 % point of a
-    # Beta with so many labels is 1.645 standard deviations above the mean, of which half counts; 70 + 20 of these in 120
+    # Beta with so many labels is 1.645 standard deviations above the mean, of which half counts; 70 + 20 of 120
     weight = 100 + PRIOR
     mean = (70 + PRIOR * (79.8 / 114)) / weight
     above = (beta(mean * weight, (1 - mean) * weight).ppf(0.95) - mean) / norm.ppf(0.95)
