@@ -121,7 +121,7 @@ class Results:
 
     def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
         """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
-        check_is_fitted(self, "fit_")
+        self._check_labels()
         return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
 
     @property
