@@ -267,9 +267,9 @@ def plot_map(fitted: Any, *, ax: Axes | None = None) -> Axes:
             f"is a {type(fitted).__name__} without items", argument="fitted", expected="a CrowdClassifier after fit"
         )
     labelled = np.bincount(fitted.annotations_.item, minlength=len(embeddings)) > 0
-    order = np.random.default_rng(fitted.seed).permutation(len(labelled))
+    order = np.random.default_rng(fitted._seed).permutation(len(labelled))
     rows = np.sort(np.lexsort((order, ~labelled))[:MOST_POINTS])
-    xy, how = place(embeddings[rows].float().cpu().numpy(), fitted.seed)
+    xy, how = place(embeddings[rows].float().cpu().numpy(), fitted._seed)
     posterior = fitted.label_proba_[rows]
     label, accepted, labelled = posterior.argmax(1), posterior.max(1) >= THRESHOLD, labelled[rows]
     classes, sizes = np.unique(label, return_counts=True)
