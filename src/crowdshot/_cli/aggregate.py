@@ -299,7 +299,7 @@ def aggregate_parts(
     ``out`` is a folder; see `crowdshot.engine.run`.
     """
     from crowdshot.engine.part_files import as_bytes, shares_of
-    from crowdshot.engine.run import abandon, conclude, prepare, run_job
+    from crowdshot.engine.run import abandon, alone, conclude, prepare, run_job
     from crowdshot.engine.workers import environment, workers_of
     from crowdshot.io.atomic import write_file
     from crowdshot.io.json_text import to_json
@@ -317,7 +317,7 @@ def aggregate_parts(
     finished = prepare(job)
     if finished is not None:
         return _restored(finished), True
-    with environment():
+    with alone(job), environment():
         try:
             workers = workers_of(engine, share.workers, job.work)
             with closing(workers):

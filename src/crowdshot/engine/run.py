@@ -10,8 +10,8 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from crowdshot.engine.scatter_gather import (
 )
 from crowdshot.engine.workers import Workers, ask_of, in_order
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.formatting import first_line
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
@@ -132,6 +133,7 @@ def _put(table: pa.Table, work: Path, file: Path) -> None:
 
 
 WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
+BUCKETS, LOCK = "buckets", "lock"
 EVERY = 1.0  # seconds between two saves of the state
 
 
@@ -217,8 +219,40 @@ def prepare(job: Job) -> dict[str, Any] | None:
     return None
 
 
+@contextmanager
+def alone(job: Job) -> Iterator[None]:
+    """Refuse a job whose folder another process uses, because their files would be mixed."""
+    try:
+        import fcntl  # which Windows does not have
+    except ImportError:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context((job.work / LOCK).open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, FileNotFoundError):
+            raise CrowdshotError("is in use by another run", where=job.out, hint="Wait until it has ended") from None
+        yield
+
+
 def run_job(job: Job, workers: Workers, share: Share) -> Done:
     """Aggregate the labels of a job, whose folder `prepare` made, and write the results."""
+    is_resumed = (job.work / BUCKETS).exists()
+    try:
+        return _run_job(job, workers, share)
+    except (ValueError, LookupError, EOFError, AssertionError, pa.ArrowException) as error:
+        if isinstance(error, CrowdshotError) or not is_resumed:
+            raise
+        reason = first_line(error) or type(error).__name__
+        raise CrowdshotError(
+            f"has damaged files of an interrupted run ({reason})",
+            where=job.out,
+            hint="Remove this folder and start again",
+        ) from error
+
+
+def _run_job(job: Job, workers: Workers, share: Share) -> Done:
     sources = sources_of(job.paths, job.columns)
     columns = sources[0].columns
     buckets = _buckets(job, share.parts(sum(source.rows for source in sources)))
@@ -268,7 +302,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
 
 def _buckets(job: Job, number: int) -> int:
     """Return the number of buckets: that of the interrupted run, if there was one, even if memory changed."""
-    file = job.work / "buckets"
+    file = job.work / BUCKETS
     if kept(file) is None:
         keep(file, number)
     saved: int = kept(file)
