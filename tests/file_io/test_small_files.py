@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ import pytest
 from crowdshot import CrowdshotError, read_labels
 from crowdshot.io.atomic import write_csv
 from crowdshot.io.cells import excel_safe
+from crowdshot.io.compressed_files import NESTED_BYTES, declared_size
 from crowdshot.io.feature_files import read_feature_file
 from crowdshot.io.tables import read_table
 from crowdshot.io.workbooks import Workbook
@@ -70,6 +72,12 @@ def test_a_long_list_in_parquet(tmp_path):
     pq.write_table(table, tmp_path / "x.parquet")
     with pytest.raises(CrowdshotError, match="unpacks to"):
         read_table(tmp_path / "x.parquet")
+
+
+def test_metadata_of_columns_are_not_used():
+    """Damaged ones end the process in pyarrow."""
+    schema = pa.schema([("a", pa.bool_()), ("b", pa.list_(pa.int64()))])
+    assert declared_size(SimpleNamespace(num_rows=10), schema) == 10 * (16 + NESTED_BYTES)
 
 
 def test_nested_parquet_of_label_tools_is_read(tmp_path):

@@ -130,26 +130,21 @@ class ParquetTable:
 
 
 def declared_size(metadata: pa.parquet.FileMetaData, schema: pa.Schema) -> int:
-    """Return the least size in bytes of all columns as Python holds them, from the file's metadata.
+    """Return the least size in bytes of all columns as Python holds them, from the number of rows.
 
-    A column that repeats one value takes a few bytes in the file. Text is counted when its dictionary is known.
+    A column that repeats one value takes a few bytes in the file. Text and the values of lists are counted when they
+    are read. The metadata of columns are not used, because pyarrow ends the process if they are damaged.
     """
-    nested = {field.name for field in schema if pa.types.is_nested(field.type)}
-    size: int = 8 * metadata.num_rows * len(schema)
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for place in range(row_group.num_columns):
-            column = row_group.column(place)
-            if column.path_in_schema.partition(".")[0] in nested:
-                size += NESTED_BYTES * max(column.num_values, row_group.num_rows)
-    return size
+    nested = sum(pa.types.is_nested(field.type) for field in schema)
+    return int(metadata.num_rows * (8 * len(schema) + NESTED_BYTES * nested))
 
 
 def _size(column: pa.Array) -> int:
     """Return the size of a column in bytes when its dictionary is expanded and its values are Python objects."""
     if pa.types.is_nested(column.type):
-        inner = column.flatten()
-        return NESTED_BYTES * len(column) + sum(map(_size, inner if isinstance(inner, list) else [inner]))
+        flat = column.flatten()
+        inner = flat if isinstance(flat, list) else [flat]
+        return NESTED_BYTES * sum(map(len, [column, *inner])) + sum(map(_size, inner))
     if not pa.types.is_dictionary(column.type):
         return max(int(column.nbytes), 8 * len(column))
     if column.dictionary.type not in TEXT_TYPES:
