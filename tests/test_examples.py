@@ -18,6 +18,7 @@ SAYS = {  # a line that must be printed, and what it must hold
     "photographs.py": r"right by vote (?P<vote>\S+), with the pictures (?P<here>\S+)",
     "texts.py": r"open .*report.html in a browser",
     "judges.py": r"right by vote: (?P<vote>\S+)\n(.*\n)*right: (?P<here>[\d.]+): the family",
+    "python_first.py": r"consensus right: (?P<here>\S+), by vote (?P<vote>\S+)",
     "own_encoder.py": r"labels right: (?P<vote>\S+)\nconsensus right: (?P<here>\S+)",
 }
 

@@ -12,6 +12,7 @@
 - `aggregate`        functions for labels alone: majority vote, Dawid-Skene and others
 - `save_pipeline`, `load_pipeline`   save a Pipeline that ends in a classifier to one file, without pickle
 - `metrics`          evaluate a classifier without known truth
+- `model_selection`  cross-validation with labels that have gaps
 - `plots`            plot the results of estimators
 - `guarantees`       prediction sets, accuracy and class shares from a checked random sample
 - `asking`           choose the most useful questions to annotators
@@ -36,6 +37,7 @@ from crowdshot.extras import missing_packages_explained
 from crowdshot.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from crowdshot import metrics, model_selection, plots
     from crowdshot.classifier.crowd_aggregator import CrowdAggregator
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.classifier.pipelines import load_pipeline, save_pipeline
@@ -81,7 +83,10 @@ __all__ = [
     "labelings",
     "load_encoder",
     "load_pipeline",
+    "metrics",
     "mixture",
+    "model_selection",
+    "plots",
     "priors",
     "read_labels",
     "save_encoder",
@@ -95,7 +100,10 @@ _MODULES = {
     "asking": "labels.asking",
     "guarantees": "labels.guarantees",
     "labelings": "model.labeling_search",
+    "metrics": "metrics",
     "mixture": "model.mixture",
+    "model_selection": "model_selection",
+    "plots": "plots",
     "priors": "model.priors",
     "simulate": "training.simulated_annotators",
 }

@@ -10,13 +10,12 @@ Examples
 --------
 >>> import numpy as np
 >>> from sklearn.model_selection import KFold, cross_val_score
->>> from crowdshot import CrowdClassifier
->>> from crowdshot.metrics import consensus_accuracy_scorer
+>>> from crowdshot import CrowdClassifier, metrics
 >>> truth = np.arange(40) % 2
 >>> X = truth[:, None] * 4.0 + np.random.default_rng(0).normal(size=(40, 2))
 >>> labels = np.where(np.random.default_rng(1).random((40, 5)) < 0.85, truth[:, None], 1 - truth[:, None])
 >>> folds = KFold(4, shuffle=True, random_state=0)
->>> scores = cross_val_score(CrowdClassifier(), X, labels, scoring=consensus_accuracy_scorer, cv=folds)
+>>> scores = cross_val_score(CrowdClassifier(), X, labels, scoring=metrics.consensus_accuracy_scorer, cv=folds)
 >>> bool(scores.mean() > 0.9)
 True
 """

@@ -9,15 +9,14 @@ Examples
 --------
 >>> import numpy as np
 >>> from sklearn.model_selection import cross_val_score
->>> from crowdshot import CrowdClassifier
->>> from crowdshot.model_selection import CrowdKFold, cross_val_proba
+>>> from crowdshot import CrowdClassifier, model_selection
 >>> truth = np.arange(40) % 2
 >>> X = truth[:, None] * 4.0 + np.random.default_rng(0).normal(size=(40, 2))
 >>> y = np.where(np.random.default_rng(1).random((40, 5)) < 0.85, truth[:, None], 1 - truth[:, None]).astype(float)
 >>> y[0, 0] = np.nan
->>> bool(cross_val_score(CrowdClassifier(), X, y, cv=CrowdKFold(4)).mean() > 0.9)
+>>> bool(cross_val_score(CrowdClassifier(), X, y, cv=model_selection.CrowdKFold(4)).mean() > 0.9)
 True
->>> cross_val_proba(CrowdClassifier(), X, y, cv=4).shape
+>>> model_selection.cross_val_proba(CrowdClassifier(), X, y, cv=4).shape
 (40, 2)
 """
 
@@ -26,7 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -41,13 +40,19 @@ from crowdshot.labels.matching import annotations_of, names_of
 
 with missing_packages_explained("crowdshot.model_selection"):
     from sklearn.base import clone
-    from sklearn.model_selection import BaseCrossValidator, check_cv
+    from sklearn.model_selection import check_cv
     from sklearn.utils import _safe_indexing
 
 __all__ = ["CrowdKFold", "cross_val_proba"]
 
 
-class CrowdKFold(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn has no types
+if TYPE_CHECKING:  # scikit-learn has no types
+    BaseCrossValidator = object
+else:
+    from sklearn.model_selection import BaseCrossValidator
+
+
+class CrowdKFold(BaseCrossValidator):
     """Split items into shuffled folds, with each class spread evenly by its votes.
 
     Labels may have gaps. Items without labels are spread evenly too.

@@ -2,6 +2,13 @@
 
 Every function takes a fitted `CrowdClassifier` or `CrowdAggregator`, draws on ``ax`` or a new figure of suitable size,
 and returns the Axes.
+
+Examples
+--------
+>>> from crowdshot import CrowdAggregator, plots
+>>> crowd = CrowdAggregator().fit([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+>>> type(plots.plot_annotators(crowd)).__name__
+'Axes'
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,6 +35,7 @@ from crowdshot.classifier.learner_contract import (
 )
 from crowdshot.classifier.old_names import OldNames, move_to_settings
 from crowdshot.classifier.outliers import find_outliers
+from crowdshot.classifier.sklearn_bases import BaseEstimator, ClassifierMixin
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.formatting import counted, first, show
@@ -239,33 +239,6 @@ class Predictor(ClassifierMixin):
         """
         check_is_fitted(self)
         return np.exp(self._log_proba(embeddings.to(self._shift.device)))
-
-    def predict_annotator_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of the labels that each annotator would give to items.
-
-        They are Σ_k p(k | item) confusion_[r, k, l], so they suit as soft labels of annotators who disagree.
-
-        Parameters
-        ----------
-        X : array, list, DataFrame or iterator
-            N items, as in `predict_proba`.
-
-        Returns
-        -------
-        (N, R, K) array
-            Annotators in the order of ``annotators_``, columns in the order of ``classes_``.
-        """
-        confusion = self.confusion_
-        p = self.predict_proba(X)
-        if p.shape[0] * confusion[:, 0].size > MOST_CELLS:
-            raise CrowdshotError(
-                f"has {len(p):,} items, which with {len(confusion):,} annotators give more than {MOST_CELLS:,} numbers",
-                argument="X",
-                found=len(p),
-                hint="Predict fewer items at a time.",
-            )
-        out: NDArray[np.float64] = np.einsum("nk,rkl->nrl", p, confusion, optimize=True)
-        return out
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each item.
@@ -595,6 +568,8 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
     _without_gold: NDArray[np.float64]
     n_features_in_: int
 
+    temperature_: float = 1.0
+
     def __init__(
         self,
         encoder: str | os.PathLike[str] | Encoder | nn.Module | Callable[[Any], Any] = "auto",
@@ -909,6 +884,33 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
     def __sklearn_is_fitted__(self) -> bool:
         """Tell scikit-learn whether the classifier is fitted."""
         return hasattr(self, "_model")
+
+    def predict_annotator_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the labels that each annotator would give to items.
+
+        They are Σ_k p(k | item) confusion_[r, k, l], so they suit as soft labels of annotators who disagree.
+
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items, as in `predict_proba`.
+
+        Returns
+        -------
+        (N, R, K) array
+            Annotators in the order of ``annotators_``, columns in the order of ``classes_``.
+        """
+        confusion = self.confusion_
+        p = self.predict_proba(X)
+        if p.shape[0] * confusion[:, 0].size > MOST_CELLS:
+            raise CrowdshotError(
+                f"has {len(p):,} items, which with {len(confusion):,} annotators give more than {MOST_CELLS:,} numbers",
+                argument="X",
+                found=len(p),
+                hint="Predict fewer items at a time.",
+            )
+        out: NDArray[np.float64] = np.einsum("nk,rkl->nrl", p, confusion, optimize=True)
+        return out
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse features are accepted."""

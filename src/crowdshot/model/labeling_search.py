@@ -42,12 +42,14 @@ from crowdshot.model.annotator_model import P_KIND, compact, next_label, tables_
 from crowdshot.model.array_api import Array, ArrayApi, array_api_of
 from crowdshot.model.priors import Number, OneCoin, as_number
 
+__all__ = ["SCALE", "TAU", "WIDTH", "Posterior", "fit", "item_posteriors"]
+
 # ---- beam search -----------------------------------------------------------------------------------------------------
 #
 # Items are added one at a time. Each of the M labelings kept of each of B episodes is extended by every class of the
 # next item, and the M most probable extensions are kept. The gain in log-probability needs, of a labeling, only its
 # class sizes, the inner products of its class sums with the item, and the counts of those annotators who labelled the
-# item (`Annotators`). A *child*, the extension of labeling m of episode b by class k, has the flat index (b K + k) M +
+# item (`_Annotators`). A *child*, the extension of labeling m of episode b by class k, has the flat index (b K + k) M +
 # m.
 #
 # The search consists of many small steps, in which calls cost more than arithmetic. So it runs on NumPy on the
@@ -96,8 +98,8 @@ def search(
     products = (scale * gram.double())[episode[..., None], order[..., None], order[:, None]]
     known = None if evidence is None else api.array(evidence.double()[episode, order].movedim(1, 0)[..., None])
     n = int(taken.sum(1).max())
-    crowd = Annotators(api, api.array(labels[:, :n]), M, n_classes, history) if labels[:, :n].numel() else None
-    found = extend(api, api.array(products.movedim(0, -1)), api.array(taken.mT), crowd, known, (n_classes, M), tau, b)
+    crowd = _Annotators(api, api.array(labels[:, :n]), M, n_classes, history) if labels[:, :n].numel() else None
+    found = _extend(api, api.array(products.movedim(0, -1)), api.array(taken.mT), crowd, known, (n_classes, M), tau, b)
     classes, log_p = (torch.as_tensor(x) for x in found)
     log_p, best = log_p.sort(dim=-1, descending=True)
     classes = classes.movedim(0, -1)[episode, best].masked_fill(~taken[:, None, :n], -1)  # (B, M, n)
@@ -117,11 +119,11 @@ class _Places:
         self.siblings = api.filled(api.numbers(3, B, K, 1) * M, (3, B, K, M))  # first child of the same class
 
 
-def extend(
+def _extend(
     api: ArrayApi,
     gram: Array,
     taken: Array,
-    crowd: Annotators | None,
+    crowd: _Annotators | None,
     evidence: Array | None,
     children: tuple[int, int],
     tau: float,
@@ -181,7 +183,7 @@ def _keep_best(api: ArrayApi, places: _Places, i: int, total: Array, past: Array
     return k, child, total.take(child), past
 
 
-class Annotators:
+class _Annotators:
     """The counts of each annotator in every labeling kept, updated item by item.
 
     Counts of an annotator are the numbers of right and wrong labels, overall and for each true class, as places in
