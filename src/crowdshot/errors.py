@@ -6,7 +6,7 @@ Callers read the fields instead of parsing the sentence. The command line uses t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 LONGEST = 1000  # characters of a message; the file names and values that it quotes may be of any length
@@ -55,6 +55,10 @@ class Use:
         return self.text(lambda name, value: f"{name}={value!r}")
 
 
+class Proposal(Use):
+    """Advise arguments that together solve every problem; the command line shows the whole command."""
+
+
 class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
     """Hold the fields of an error or warning and build its text.
 
@@ -75,6 +79,8 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         How to solve the problem, if the advice is sure to help.
     where : str or None
         The file, and the row or cell in it.
+    among : tuple
+        The accepted values, of which the text suggests the one that is most like ``found``.
     """
 
     message: str
@@ -83,6 +89,7 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
     expected: str | None
     hint: str | Use | None
     where: str | None
+    among: tuple[Any, ...]
 
     def __init__(
         self,
@@ -93,6 +100,7 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         expected: str | None = None,
         hint: str | Use | None = None,
         where: str | os.PathLike[str] | None = None,
+        among: Iterable[Any] = (),
     ) -> None:
         self.message = message
         self.argument = argument
@@ -100,6 +108,7 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         self.expected = expected
         self.hint = hint
         self.where = None if where is None else os.fspath(where)
+        self.among = tuple(among)
         super().__init__(message)
 
     def text(self, name: Callable[[str], str] = str, written: Callable[[str, Any], str] = "{}={!r}".format) -> str:
@@ -127,10 +136,12 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         return one_line(_ended(sentence))
 
     def advice(self, written: Callable[[str, Any], str] = "{}={!r}".format) -> list[str]:
-        """Return the hint as a list of one sentence, or an empty list."""
+        """Return the most similar accepted value and the hint, as a list of sentences."""
+        close = closest(self.found, self.among)
+        similar = [] if close is None else [f"Did you mean {close!r}?"]
         if self.hint is None:
-            return []
-        return [one_line(_ended(self.hint.text(written) if isinstance(self.hint, Use) else self.hint))]
+            return similar
+        return [*similar, one_line(_ended(self.hint.text(written) if isinstance(self.hint, Use) else self.hint))]
 
     def __str__(self) -> str:
         return self.text()
@@ -139,7 +150,7 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         return _rebuild, (type(self), self.message, self._fields())
 
     def _fields(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in ("argument", "found", "expected", "hint", "where")}
+        return {name: getattr(self, name) for name in ("argument", "found", "expected", "hint", "where", "among")}
 
 
 def _rebuild(kind: type, message: str, fields: Mapping[str, Any]) -> Any:
@@ -172,6 +183,17 @@ class CrowdshotWarning(_Message, UserWarning):
 
     Raise it with ``warnings.warn(CrowdshotWarning("…", argument="names"), stacklevel=2)``.
     """
+
+
+def closest(word: Any, among: Iterable[Any]) -> str | None:
+    """Return the value that a misspelled word probably means, None if there is none."""
+    known = {str(value).casefold(): str(value) for value in among} if isinstance(word, str) else {}
+    if not known:
+        return None
+    import difflib  # here, as most runs have no error
+
+    similar = difflib.get_close_matches(word.casefold(), known, 1, 0.7)
+    return known[similar[0]] if similar else None
 
 
 def _ended(sentence: str) -> str:

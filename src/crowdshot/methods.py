@@ -555,6 +555,10 @@ def find(name: str) -> Method:
         by_name = {known.lower(): known for known in METHODS}
     if str(name).lower() not in by_name:
         raise CrowdshotError(
-            f"is {name!r}", argument="method", found=name, expected=f"one of {', '.join((*ALSO_TAKEN, *METHODS))}"
+            f"is {name!r}",
+            argument="method",
+            found=name,
+            expected=f"one of {', '.join((*ALSO_TAKEN, *METHODS))}",
+            among=(*ALSO_TAKEN, *METHODS),
         )
     return METHODS[by_name[str(name).lower()]]

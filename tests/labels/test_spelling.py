@@ -1,10 +1,13 @@
 """Names that people write in several ways."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crowdshot import Annotations, CrowdshotError, read_labels
+from crowdshot.errors import CrowdshotWarning
 from crowdshot.io.cells import fold
-from crowdshot.labels.spelling import Respelled, Twins, near_duplicates, parts, spelling_of
+from crowdshot.labels.spelling import Respelled, Twins, alike, merging, near_duplicates, parts, spelling_of
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},
@@ -186,3 +189,105 @@ def test_joiners_inside_a_word_or_an_emoji_stay(files):
     family, persian = "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     read = read_labels(files(labels=f"item,annotator,label\n1,ann,{family}\n2,ann,{persian}\n") / "labels.csv")
     assert set(read.annotations.classes) == {family, persian}
+
+
+# ---- near-duplicates beyond case -----------------------------------------------------------------------------------
+
+
+def groups(of, *names, emails=None):
+    return [set(each.names) for each in alike(of, dict.fromkeys(names, 1), emails)]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("insidecity", "inside city"),
+        ("inside_city", "Inside-City"),
+        ("T-shirt", "tshirt"),
+        ("class 1", "Class_1"),
+        ("no", "No."),
+        ("O'Brien", "o’brien"),
+        ("non-toxic", "nontoxic"),
+    ],
+)
+def test_labels_that_differ_in_spaces_and_marks_are_suggested(one, two):
+    assert groups("labels", one, two, "street") == [{one, two}]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("class 1", "class 11", "class 1 1"),
+        ("+1", "-1", "1"),
+        ("score -1", "score 1"),
+        ("v-1", "v+1", "v1"),
+        ("C", "C++", "C#"),
+        ("1.5", "15", "1-5", "1 5"),
+        ("A-B", "AB", "A B"),
+        ("v1.2", "v12"),
+        ("cat?", "cat"),
+        ("bär", "bar"),
+        ("A+", "A-", "A"),
+    ],
+)
+def test_different_labels_are_not_suggested(names):
+    assert groups("labels", *names) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("aisha.b", "Aisha B."),
+        ("aisha.b@x.org", "Aisha B"),
+        ("aisha.b@x.org", "Aisha.B+work@x.org"),
+        ("Doe, Jane", "jane doe"),
+        ("José", "jose"),
+        ("w-17", "W17"),
+    ],
+)
+def test_annotators_who_are_probably_one_are_suggested(one, two):
+    assert groups("annotators", one, two, "gus") == [{one, two}]
+
+
+@pytest.mark.parametrize(
+    "names", [("ann@x.org", "ann@y.org"), ("w1", "w11"), ("2-1", "21"), ("annotator 1", "annotator 2"), ("か", "が")]
+)
+def test_different_annotators_are_not_suggested(names):
+    assert groups("annotators", *names) == []
+
+
+def test_people_with_the_same_address_are_suggested_unless_it_is_everybodys():
+    assert groups("annotators", "Aisha", "AB", "gus", emails={"Aisha": "a@x.org", "AB": "A@x.org"}) == [{"Aisha", "AB"}]
+    assert groups("annotators", "Aisha", "gus", emails=dict.fromkeys(["Aisha", "gus"], "lead@x.org")) == []
+    assert groups("annotators", *"abcdef", emails=dict.fromkeys("abcde", "lead@x.org")) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("aAbB1 -._+é", min_size=1, max_size=6), unique=True, max_size=8), st.randoms())
+def test_groups_do_not_depend_on_the_order_and_do_not_overlap(names, random):
+    for of in ("labels", "annotators"):
+        found = groups(of, *names)
+        shuffled = names.copy()
+        random.shuffle(shuffled)
+        assert sorted(map(sorted, groups(of, *shuffled))) == sorted(map(sorted, found))
+        assert sum(map(len, found)) == len(set().union(*found))
+
+
+def test_the_suggestion_is_ready_to_use(tmp_path):
+    rows = ["1,aisha.b,inside city,a@x.org", "2,Aisha B.,insidecity,a@x.org", "1,gus,inside city,g@x.org"]
+    (tmp_path / "labels.csv").write_text("item,annotator,label,Email\n" + "\n".join(rows))
+    with pytest.warns(CrowdshotWarning) as told:
+        read = read_labels(tmp_path / "labels.csv")
+    assert [each.message.hint.arguments for each in told] == [
+        {"rename": {"insidecity": "inside city"}},
+        {"names": {"Aisha B.": "aisha.b"}},
+    ]
+    assert merging(read.near_duplicates) == told[0].message.hint.arguments | told[1].message.hint.arguments
+    again = read_labels(tmp_path / "labels.csv", **merging(read.near_duplicates))
+    assert again.annotations.classes.tolist() == ["inside city"]
+    assert again.annotations.annotators.tolist() == ["aisha.b", "gus"]
+    assert not again.near_duplicates
+
+
+def test_where_only_case_differs_merge_case_is_enough():
+    assert merging(near_duplicates(Annotations.from_dict(LABELS)))["merge_case"] is True

@@ -13,6 +13,7 @@ import typer
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
     METHOD,
+    METHODS_OF_AGGREGATE,
     MIN_ACCURACY,
     OUTPUT,
     AsJson,
@@ -30,12 +31,12 @@ from crowdshot._cli.options import (
     Overwrite,
     Processes,
     ReadingOptions,
-    SkipBad,
     Texts,
     Threshold,
     as_settings,
     flat,
 )
+from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command, in_a_terminal
 from crowdshot.progress import progress
 
@@ -160,6 +161,7 @@ def _describe_run(
 
     ``options``: those of this run besides the labels and items.
     """
+    from crowdshot._cli.inputs import merging_options
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe
 
@@ -178,7 +180,7 @@ def _describe_run(
         command=command("adapt", shown_labels.paths, again),
         commands={
             "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
-            "merge": command("adapt", shown_labels.paths, again | {"merge-case": True}),
+            "merge": command("adapt", shown_labels.paths, again | merging_options(read)),
             "audit": command("audit", [options["out"]], {}),
             "ask": command("next", shown_labels.paths, inputs | {"out": "questions.csv"}),
             "predict": command(
@@ -227,6 +229,7 @@ def _result(
         names=summary.note_spellings(fitted.labels),
         exported=None if export is None else summary.count_exported(export, consensus),
         left_out=fitted.left_out,
+        sources=fitted.labels.sources,
         files=files,
     )
 
@@ -278,7 +281,6 @@ def adapt(
             rich_help_panel=METHOD,
         ),
     ] = None,
-    skip_bad: SkipBad = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,
     export: ExportFolder = None,
@@ -322,7 +324,12 @@ def adapt(
     from crowdshot._cli.inputs import ItemFiles, Output
     from crowdshot.report.export import Export
 
-    items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
+    if method.lower() in METHODS_OF_AGGREGATE:
+        hint = f"`crowdshot aggregate LABELS --method {method.lower()} --out consensus.csv` uses labels alone"
+        message = f"is {method!r}, which does not use items"
+        expected = "a method listed by `crowdshot methods`"
+        raise CrowdshotError(message, argument="method", found=method, expected=expected, hint=hint)
+    items = ItemFiles(images, features, encoder, reading.skip_bad, texts, processes, engine.value, reading.sheet)
     exported = None if export is None else Export(export, threshold, copies)
     output = Output(out, overwrite)
     result = run_adapt(

@@ -56,6 +56,7 @@ NOT_IN_ENGINES = (
     "annotator_columns",
     "multi_label",
     "dates",
+    "skip_bad",
 )  # reading options engines do not support
 
 
@@ -240,6 +241,7 @@ def _result(
         names=summary.note_spellings(read),
         exported=None if export is None else summary.count_exported(export, table),
         left_out=read.left_out,
+        sources=read.sources,
         files=files,
     )
 

@@ -7,14 +7,14 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
 
 from crowdshot._cli.options import option_names
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Proposal, one_line
 from crowdshot.extras import missing_packages_explained
 from crowdshot.progress import line_hidden
 
@@ -34,7 +34,7 @@ def handle_errors(command: Callable[P, None], extra: str | None = None) -> Calla
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        names = _Names(command)
+        names = OptionNames(command)
         with warnings_as_notes(command):
             try:
                 with missing_packages_explained("This command", extra):
@@ -56,7 +56,7 @@ def handle_errors(command: Callable[P, None], extra: str | None = None) -> Calla
 @contextmanager
 def warnings_as_notes(command: Callable[..., None]) -> Iterator[None]:
     """Print warnings of crowdshot as notes, with the options of a command; hide those of other packages."""
-    names = _Names(command)
+    names = OptionNames(command)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
@@ -102,7 +102,7 @@ def _indented(lines: "list[str] | tuple[str, ...]") -> str:
     return "\n  ".join(lines)
 
 
-class _Names:
+class OptionNames:
     """Render messages with the options of a command in place of the arguments of the library."""
 
     def __init__(self, command: Callable[..., None]) -> None:
@@ -113,7 +113,22 @@ class _Names:
         if not isinstance(message, CrowdshotError | CrowdshotWarning):
             return [str(message)]
         sentence = message.sentence(lambda argument: self.options.get(argument, argument))
-        return [sentence, *message.advice(self.setting)]
+        others = [one_line(other) for other in getattr(message, "__notes__", ())]
+        if isinstance(message.hint, Proposal):
+            return [sentence, *others, f"Try: {self.proposed(sys.argv[1:], message.hint.arguments)}"]
+        return [sentence, *message.advice(self.setting), *(f"Also: {other}" for other in others)]
+
+    def proposed(self, typed: Sequence[str], arguments: Mapping[str, Any]) -> str:
+        """Return the command as typed, with other values of some options."""
+        options = [self.options[name] for name in arguments]
+        words = list(typed)
+        for option in options:
+            while option in words:
+                place = words.index(option)
+                del words[place : place + 2]
+        words = [word for word in words if word.partition("=")[0] not in options]
+        settings = [self.setting(name, value) for name, value in arguments.items()]
+        return " ".join(["crowdshot", shlex.join(words), *settings])
 
     def setting(self, argument: str, value: Any) -> str:
         """Return an argument and its value as typed in a shell."""
@@ -124,7 +139,7 @@ class _Names:
         if isinstance(value, Mapping):
             text = ",".join(f"{key}={each}" for key, each in value.items())
         elif isinstance(value, list | tuple):
-            text = ",".join(map(str, value))
+            text = ",".join(f'"{name}"' if "," in str(name) else str(name) for name in value)
         else:
             text = str(value)
         return f"{self.options[argument]} {shlex.quote(text)}"
@@ -147,6 +162,8 @@ def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" =
     from crowdshot.io.atomic import write_csv
     from crowdshot.report import summary
 
+    for line in summary.sources_in_words(result.sources):
+        note(line)
     for line in summary.respelled(result.names):
         note(f"{line}.")
     for line in summary.left_out(result.left_out):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crowdshot._cli.options import ReadingOptions
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Proposal
 from crowdshot.extras import ITEMS, NEEDED, require
 from crowdshot.formatting import shown
 from crowdshot.io.feature_files import array_pieces, features_of, is_array
@@ -23,15 +23,21 @@ from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.matching import named_like
-from crowdshot.labels.spelling import Strangers
+from crowdshot.labels.spelling import Strangers, merging
 from crowdshot.labels.text_files import read_text_items, texts_of
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.encoders.items import Items
+    from crowdshot.labels.formats.diagnosis import Diagnosis
 
 
+READ = (  # the arguments of `read_parts`
+    *("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label", "rename", "merge_case", "dates"),
+    "skip_bad",
+)
+MOST_BYTES = 50 * 2**20  # of files that are read again to find all problems
 AT_ONCE = 20_000  # items per piece; the embeddings of a piece are in memory
 
 
@@ -55,6 +61,7 @@ class LabelFiles(ReadingOptions):
             paths=[Path("FILES")] if self.paths[1:] else self.paths,
             annotator_columns=["NAMES"] if self.annotator_columns else (),
             leave_out=["NAMES"] if self.leave_out else (),
+            names=Path("NAMES.csv") if self.names is not None else None,
         )
 
     @property
@@ -70,7 +77,38 @@ class LabelFiles(ReadingOptions):
     def read(self) -> LabelsRead:
         self.naming.check()
         with progress("reading labels"):
-            return self.joined(self.parts())
+            try:
+                return self.joined(self.parts())
+            except CrowdshotError as error:
+                self._explain(error)
+                raise
+
+    def _explain(self, error: CrowdshotError) -> None:
+        """Add all other problems of the files to an error, and the options that solve all of them."""
+        if sum(path.stat().st_size for path in self.paths if path.is_file()) > MOST_BYTES:
+            return
+        found = self.diagnose()
+        if found.error is None or found.error.message != error.message:
+            return
+        for problem in found.problems[1:]:
+            error.add_note(problem.message)
+        if found.read is not None and (found.problems[1:] or "NAME" in str(error.hint)):
+            error.hint = Proposal("to solve this", **found.arguments)
+
+    def diagnose(self) -> Diagnosis:
+        """Return what keeps the files from being read, and what solves it."""
+        from crowdshot.labels.formats.diagnosis import diagnose
+
+        def read(arguments: Mapping[str, Any]) -> LabelsRead:
+            labels = replace(self, **arguments)
+            return labels.joined(labels.parts())
+
+        return diagnose(self.paths, self.arguments(), read)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `read_labels`."""
+        names = (*READ, "names", "ordered", "categories", "leave_out")
+        return {name: getattr(self, name) for name in names if name != "paths"}
 
     @property
     def naming(self) -> Naming:
@@ -79,18 +117,7 @@ class LabelFiles(ReadingOptions):
 
     def parts(self) -> list[LabelsRead]:
         """Read the labels of each file."""
-        names = (
-            "paths",
-            "columns",
-            "format_name",
-            "sheet",
-            "annotator_columns",
-            "multi_label",
-            "rename",
-            "merge_case",
-            "dates",
-        )
-        return read_parts(**{name: getattr(self, name) for name in names})
+        return read_parts(**{name: getattr(self, name) for name in READ})
 
     def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:
         """Join labels of several sources; ``strangers`` is what happens to options that name unknown annotators."""
@@ -114,6 +141,12 @@ class LabelFiles(ReadingOptions):
         return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
 
 
+def merging_options(read: LabelsRead) -> dict[str, Any]:
+    """Return the options that merge labels with nearly the same name, for `crowdshot.formatting.command`."""
+    options = merging([group for group in read.near_duplicates if group.of == "labels"])
+    return {name.replace("_", "-"): value for name, value in options.items()}
+
+
 @dataclass(frozen=True)
 class ItemFiles:
     """Items: a folder of images, a file of features, texts, or none.
@@ -130,6 +163,8 @@ class ItemFiles:
         The number of processes that embed images.
     engine : str
         Where these processes run: "local" or "ray".
+    sheet : str, optional
+        The sheet with the texts, if a workbook has several.
     """
 
     images: Path | None = None
@@ -139,6 +174,7 @@ class ItemFiles:
     texts: Path | None = None
     processes: int = 1
     engine: str = "local"
+    sheet: str | None = None
 
     def __post_init__(self) -> None:
         for kind in ITEMS:
@@ -168,7 +204,7 @@ class ItemFiles:
         other = "images" if self.images else "features" if self.features else None
         if other is not None:
             raise CrowdshotError(f"cannot be combined with {other}", argument="texts", expected="one of the two")
-        ids, texts, are_files = read_text_items(self.texts)
+        ids, texts, are_files = read_text_items(self.texts, self.sheet, self.skip_bad)
         return Items("texts", shown(self.texts), ids, texts, are_files)
 
     def embed_ahead(self, images: Sequence[Path], encoder: Encoder, precision: str = "float32") -> None:

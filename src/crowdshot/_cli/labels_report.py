@@ -112,6 +112,7 @@ def _gold_of(result: Aggregated) -> tuple[Positions, Floats]:
 
 
 def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -> Run:
+    from crowdshot._cli.inputs import merging_options
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe_labels
 
@@ -125,7 +126,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         command=command("aggregate", labels.paths, again),
         commands={
             "gold": command("aggregate", labels.paths, again | {"gold": "corrections.csv"}),
-            "merge": command("aggregate", labels.paths, again | {"merge-case": True}),
+            "merge": command("aggregate", labels.paths, again | merging_options(result.read)),
             "ask": command("next", labels.paths, inputs | {"out": "questions.csv"}),
             "audit": command("audit", [folder.out], {}),
         },

@@ -7,7 +7,7 @@ one or several commands.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from crowdshot._cli import (
     aggregate,
     audit,
     catalogue,
+    check,
     compare,
     demo,
     embed,
@@ -40,6 +41,7 @@ Examples:
   crowdshot adapt labels.csv --images photos --out results
   crowdshot adapt labels.csv --features embeddings.npz --out results
   crowdshot predict results/model.safetensors --images new-photos --out predictions.csv
+  crowdshot check labels.xlsx
   crowdshot aggregate labels.csv --out consensus.csv
   crowdshot next labels.csv --images photos --budget 50 --out questions.csv
   crowdshot train classes.zip --out encoder.safetensors
@@ -79,14 +81,16 @@ def _top(
     pass
 
 
-def _add(name: str, command: Callable[..., None], epilog: str | None = None) -> None:
-    app.command(name, cls=PanelCommand, epilog=epilog)(handle_errors(command))
+def _add(name: str, command: Callable[..., None], epilog: str | None = None, aliases: Sequence[str] = ()) -> None:
+    for each in (name, *aliases):
+        app.command(each, cls=PanelCommand, epilog=epilog, hidden=each != name)(handle_errors(command))
 
 
-_add("adapt", adapt.adapt, adapt.EXAMPLES)
+_add("adapt", adapt.adapt, adapt.EXAMPLES, aliases=("fit", "label"))
 _add("predict", predict.predict, predict.EXAMPLES)
 _add("aggregate", aggregate.aggregate, aggregate.EXAMPLES)
-_add("next", next.ask_next, next.EXAMPLES)
+_add("check", check.check, check.EXAMPLES)
+_add("next", next.ask_next, next.EXAMPLES, aliases=("ask",))
 _add("audit", audit.audit, audit.EXAMPLES)
 _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)

@@ -22,7 +22,6 @@ from crowdshot._cli.options import (
     Images,
     Labels,
     ReadingOptions,
-    SkipBad,
     Texts,
     as_available,
     as_costs,
@@ -404,6 +403,7 @@ def _result(
         counts=summary.count(ann),
         questions=asked,
         names=summary.note_spellings(estimate.labels),
+        sources=estimate.labels.sources,
         left_out={**estimate.left_out, "costs of people who gave no label": candidates.other_costs},
         files=files,
     )
@@ -540,7 +540,6 @@ def ask_next(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    skip_bad: SkipBad = False,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,
@@ -553,7 +552,7 @@ def ask_next(
     """
     from crowdshot._cli.inputs import ItemFiles
 
-    items = ItemFiles(images, features, encoder, skip_bad, texts)
+    items = ItemFiles(images, features, encoder, reading.skip_bad, texts, sheet=reading.sheet)
     result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
     shown = table if as_json else for_annotators(table)
     print_result(result, as_json, shown if out is None else None, "questions")

@@ -9,14 +9,15 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
 from inspect import Parameter, Signature, signature
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 from typer.models import OptionInfo
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, closest
 
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
@@ -35,6 +36,8 @@ OUTPUT = "Output"
 DRAWING = "Drawing a sample"
 EVALUATING = "Evaluating it"
 OTHER = "Options"
+METHODS_OF_ADAPT = ("auto", "combined", "features", "labeling-search", "ours", "lrds")
+METHODS_OF_AGGREGATE = ("shrunk", "one-coin", "dawid-skene", "majority", "soft")
 PANELS = (
     "Arguments",
     INPUT,
@@ -59,6 +62,22 @@ class PanelCommand(TyperCommand):
     The panel of an option is ``rich_help_panel=`` of `typer.Option`.
     """
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; suggest the choice that is most like a misspelled one."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            wrong, choices = (None, []) if error.param is None else _wrong_choice(error.param, words)
+            if wrong is None or error.param is None:
+                raise
+            close = closest(wrong, choices)
+            similar = f" Did you mean {close!r}?" if close else ""
+            if wrong.lower() in METHODS_OF_ADAPT and "--method" in error.param.opts:
+                similar = f" {wrong!r} is a method of `crowdshot adapt`."
+            message = f"{wrong!r} is not one of {', '.join(map(repr, choices))}.{similar}"
+            raise typer.BadParameter(message, ctx, error.param) from None
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {title: [] for title in PANELS}
         for parameter in self.get_params(ctx):
@@ -70,6 +89,16 @@ class PanelCommand(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _wrong_choice(parameter: Any, words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the value typed for an option that is not one of its choices, and the choices; None if there is none."""
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # of typer 0.20 and later
+    kinds = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, StrEnum)]
+    choices = [str(choice.value) for each in kinds for choice in each]
+    typed = [value for option, value in pairwise(words) if option in parameter.opts]
+    typed += [word.partition("=")[2] for word in words if word.partition("=")[0] in parameter.opts and "=" in word]
+    return next((value for value in typed if choices and value not in choices), None), choices
 
 
 @dataclass(frozen=True)
@@ -206,10 +235,10 @@ def as_file(text: str) -> Path | None:
     return Path(text) if "=" not in text or Path(text).is_file() else None
 
 
-def as_new_names(text: str) -> dict[str, str] | Path:
+def as_new_names(text: str, argument: str = "rename") -> dict[str, str] | Path:
     """Convert "Catt=cat,n/a=", or return the path of a file."""
-    expected = "a file, or old and new names, like Catt=cat,unsure="
-    return as_file(text) or as_pairs("rename", text, expected, allow_empty=True)
+    like = "Catt=cat,unsure=" if argument == "rename" else "aisha.b=Aisha"
+    return as_file(text) or as_pairs(argument, text, f"a file, or old and new names, like {like}", allow_empty=True)
 
 
 def as_costs(text: str) -> dict[str, float] | Path:
@@ -291,7 +320,11 @@ File = Annotated[
 ]
 SkipBad = Annotated[
     bool,
-    typer.Option("--skip-bad", help="Leave out unreadable items, and labels of missing items.", rich_help_panel=INPUT),
+    typer.Option(
+        "--skip-bad",
+        help="Leave out unreadable items, labels of missing items, and rows of labels without an item or annotator.",
+        rich_help_panel=INPUT,
+    ),
 ]
 AllowOutside = Annotated[
     bool,
@@ -454,11 +487,13 @@ class ReadingOptions:
         typer.Option("--merge-case", help="Merge labels that differ only in case and spaces.", rich_help_panel=READING),
     ] = False
     names: Annotated[
-        Path | None,
+        Mapping[str, str] | Path | None,
+        FromText(partial(as_new_names, argument="names")),
         typer.Option(
             "--names",
-            metavar="FILE",
-            help="A table of annotators and their names. Annotators with the same name are merged.",
+            metavar="OLD=NEW,…|FILE",
+            help="New names for annotators, or a table with the columns annotator and name. Annotators with the same"
+            " name are merged.",
             rich_help_panel=READING,
         ),
     ] = None
@@ -500,6 +535,7 @@ class ReadingOptions:
             "--leave-out", metavar="NAME,…", help="Annotators whose labels are ignored.", rich_help_panel=READING
         ),
     ] = ()
+    skip_bad: SkipBad = False
     gold: Annotated[
         Path | None,
         typer.Option(

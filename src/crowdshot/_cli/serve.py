@@ -23,7 +23,6 @@ from crowdshot._cli.options import (
     Features,
     Images,
     ReadingOptions,
-    SkipBad,
     Texts,
     flat,
 )
@@ -380,7 +379,6 @@ def serve(
             rich_help_panel=SERVER,
         ),
     ] = False,
-    skip_bad: SkipBad = False,
     *,
     reading: ReadingOptions,
 ) -> None:
@@ -393,7 +391,7 @@ def serve(
     from crowdshot._cli.inputs import ItemFiles
 
     _check_packages()
-    items = ItemFiles(images, features, encoder, skip_bad, texts)
+    items = ItemFiles(images, features, encoder, reading.skip_bad, texts, sheet=reading.sheet)
     listening = Listening(
         host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or (), salvage, allow_outside
     )

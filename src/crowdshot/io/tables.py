@@ -47,10 +47,23 @@ STREAM_SAMPLE = 4_096  # bytes from which the kind of a file is recognised
 LONGEST = 10_000  # lines of a record
 
 
-def parse_separated(text: str, name: str, rows_before: int = 0) -> tuple[pd.DataFrame, NDArray[np.int64], str]:
+class RaggedError(CrowdshotError):
+    """Report a row with more or fewer cells than the header."""
+
+
+class Separated(NamedTuple):
+    """All rows of separated text with the header, their numbers in the file from 1, and what was found about them."""
+
+    cells: pd.DataFrame
+    rows: NDArray[np.int64]
+    separator: str
+    n_ragged: int = 0
+
+
+def parse_separated(text: str, name: str, rows_before: int = 0, skip_bad: bool = False) -> Separated:
     """Parse separated text; a row with too many or too few cells is an error.
 
-    Excel may write a row ``sep=;`` above the header, which is skipped.
+    Excel may write a row ``sep=;`` above the header, which is skipped, and so are titles above it.
 
     Parameters
     ----------
@@ -59,20 +72,17 @@ def parse_separated(text: str, name: str, rows_before: int = 0) -> tuple[pd.Data
         Name of the file in messages.
     rows_before : int
         Number of rows of the file that precede the text.
-
-    Returns
-    -------
-    cells : DataFrame
-        All rows, including the header.
-    rows : (n,) array
-        Row numbers in the file, counted from 1.
-    separator : str
+    skip_bad : bool
+        Whether to leave out rows with too many or too few cells.
     """
     sep_row = re.match(r"\"?sep=.\"?(\r?\n|$)", text)
     before = rows_before + (1 if sep_row else 0)
     text = text[sep_row.end() :] if sep_row else text
     if not text.strip():
         raise CrowdshotError("has no rows", where=name, expected="a table")
+    titles = _title_lines(text) if rows_before == 0 else 0
+    before += titles
+    text = "".join(text.splitlines(keepends=True)[titles:]) if titles else text
     separator, width = sniff(text, name)
     blank: list[int] = []
     ragged: list[tuple[int, int]] = []
@@ -97,18 +107,41 @@ def parse_separated(text: str, name: str, rows_before: int = 0) -> tuple[pd.Data
         )
     except pa.ArrowInvalid as error:
         raise CrowdshotError(f"could not be read as a table ({error})", where=name) from None
-    if ragged:
+    if ragged and not skip_bad:
         row, found = ragged[0]
         others = f" ({len(ragged)} rows are like that)" if len(ragged) > 1 else ""
-        raise CrowdshotError(
+        raise RaggedError(
             f"has {found} cells",
             where=f"{name}, row {row}",
             found=found,
             expected=f"{width} as in the header{others}",
-            hint="Is a quotation mark left open?" if found < width and '"' in text else None,
+            hint="Is a quotation mark left open?" if found < width and text.count('"') % 2 else None,
         )
-    rows = np.arange(1, 1 + cells.num_rows + len(blank)) + before
-    return cells.to_pandas(), np.setdiff1d(rows, blank) if blank else rows, separator
+    dropped = [*blank, *(row for row, _ in ragged)]
+    rows = np.arange(1, 1 + cells.num_rows + len(dropped)) + before
+    rows = np.setdiff1d(rows, dropped) if dropped else rows
+    return Separated(cells.to_pandas(), rows, separator, len(ragged))
+
+
+def _title_lines(text: str) -> int:
+    """Return the number of lines above the header that are titles: shorter than all rows that follow."""
+    end = text.find("\n", SAMPLE)
+    lines = (text if end < 0 else text[:end]).splitlines(keepends=True)[:50]
+    best = 0
+    for separator in SEPARATORS:
+        reader = csv.reader(lines, delimiter=separator)
+        try:
+            records = [(len(row), reader.line_num) for row in reader]
+        except csv.Error:
+            continue
+        widths = [width for width, _ in records]
+        widest = max(widths)
+        top = widths.index(widest)
+        rest = [width for width in widths[top:] if width]
+        full = sum(width == widest for width in rest) >= max(2, 0.8 * len(rest))
+        if full and 0 < top <= MOST_ABOVE and widest > max(2, 2 * max(widths[:top]) - 1):
+            best = max(best, records[top - 1][1])
+    return best
 
 
 def sniff(text: str, name: str) -> tuple[str, int]:
@@ -155,12 +188,15 @@ class Table:
         lines and Parquet the first record is row 1.
     decimal_comma : bool
         Whether numbers may have a decimal comma, because the separator is not a comma.
+    n_ragged : int
+        The number of rows with too many or too few cells, which were left out.
     """
 
     name: str
     frame: pd.DataFrame
     rows: NDArray[np.int64]
     decimal_comma: bool = False
+    n_ragged: int = 0
 
     def __post_init__(self) -> None:
         if self.frame.shape[1] == 0:  # records without a field
@@ -259,7 +295,11 @@ def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str
     sheets = workbook.sheets
     if sheet is not None and sheet not in sheets:
         raise CrowdshotError(
-            f"is {sheet!r}", argument="sheet", found=sheet, expected=f"one of those in {name}, {listing(sheets)}"
+            f"is {sheet!r}",
+            argument="sheet",
+            found=sheet,
+            expected=f"one of those in {name}, {listing(sheets)}",
+            among=sheets,
         )
     tables: dict[str, Table | CrowdshotError] = {}
     for title in sheets if sheet is None else [sheet]:
@@ -294,7 +334,7 @@ def only(tables: dict[str, Table | CrowdshotError], name: str) -> Table:
     return table
 
 
-def parse_table(data: bytes, name: str, rows_before: int = 0) -> Table:
+def parse_table(data: bytes, name: str, rows_before: int = 0, skip_bad: bool = False) -> Table:
     """Parse the content of a file of any kind that this module reads.
 
     Parameters
@@ -304,6 +344,8 @@ def parse_table(data: bytes, name: str, rows_before: int = 0) -> Table:
         Name of the file in messages.
     rows_before : int
         Number of rows of the file that precede the data, if the data are a piece of a text file.
+    skip_bad : bool
+        Whether to leave out rows of separated text with too many or too few cells.
 
     Returns
     -------
@@ -325,8 +367,8 @@ def parse_table(data: bytes, name: str, rows_before: int = 0) -> Table:
         )
     if start == "[":
         raise CrowdshotError("is a JSON array", where=name, expected="CSV, JSON lines (one record per line) or Parquet")
-    cells, rows, separator = parse_separated(text, name, rows_before)
-    return replace(_with_header(name, cells, rows), decimal_comma=separator != ",")
+    cells, rows, separator, n_ragged = parse_separated(text, name, rows_before, skip_bad)
+    return replace(_with_header(name, cells, rows), decimal_comma=separator != ",", n_ragged=n_ragged)
 
 
 def decode(data: bytes, name: str, rows_before: int = 0) -> str:
@@ -394,12 +436,21 @@ def _with_header(name: str, frame: pd.DataFrame, rows: NDArray[np.int64]) -> Tab
 def _header(top: NDArray[Any]) -> tuple[int, list[str]]:
     """Return the number of rows up to the end of the header, and the names of the columns.
 
-    Rows above the header with a single filled cell of three or more are titles. If a row with names of groups of
-    columns stands above the column names, the lower names are used.
+    Rows above the header with a single filled cell of three or more are titles, and so are rows such as "Date:" and a
+    date that are at most half as full as the table. If a row with names of groups of columns stands above the column
+    names, the lower names are used.
     """
     words = [[trim(str(cell)) for cell in row] for row in top]
     filled = [sum(map(bool, row)) for row in words]
-    start = next((row for row, n in enumerate(filled) if n > 1 or (n == 1 and len(words[row]) < 3)), 0)
+    usual = sorted(filled)[len(filled) // 2]
+
+    def is_title(row: int) -> bool:
+        if filled[row] == 1:
+            return len(words[row]) > 2
+        short = len(words[row]) > 3 and 2 * filled[row] <= usual
+        return short and any(word.endswith(":") for word in words[row])
+
+    start = next((row for row, n in enumerate(filled) if n and not is_title(row)), 0)
     if start + 1 == len(words):
         return start + 1, words[start]
     upper, lower = words[start : start + 2]

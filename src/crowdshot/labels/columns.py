@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from crowdshot.errors import CrowdshotError, Use
@@ -45,7 +45,7 @@ ALIASES: dict[str, tuple[str, str, str]] = {
         " labels answers classes annotations choices categories tags"
         " etikett klasse kategorie étiquette classe catégorie etiqueta clase categoría rótulo categoria"
         " ラベル 分類 标签 类别 標籤 類別",
-        "value target y",
+        "value target y decision bewertung urteil",
     ),
 }
 
@@ -56,6 +56,7 @@ def plain(name: Any) -> str:
 
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
+ID_WORDS = ("id", "nr", "number", "key", "code")
 CONTENT = {"text", "texte", "texto", "document", "question"}  # the item itself; an id column beside it takes precedence
 TRUTH = {  # names of columns with gold labels
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
@@ -78,7 +79,12 @@ TRUTH = {  # names of columns with gold labels
 }
 
 
-def find_columns(found: Iterable[Any], columns: ColumnsInput = None, source: str = "the table") -> Columns:
+def find_columns(
+    found: Iterable[Any],
+    columns: ColumnsInput = None,
+    source: str = "the table",
+    repeats: Callable[[Any], bool] | None = None,
+) -> Columns:
     """Return the names of the item, annotator and label columns.
 
     Parameters
@@ -90,19 +96,25 @@ def find_columns(found: Iterable[Any], columns: ColumnsInput = None, source: str
         `ALIASES`. Case, accents, spaces, ``_`` and a final ``id`` or ``name`` are ignored: ``Worker ID`` is a worker.
     source : str
         The table's name for error messages.
+    repeats : callable, optional
+        Returns whether a column has repeated values. If given, a word of a name is enough where no whole name is known:
+        ``Review label (final)`` is a label, and ``Review ID`` an item if it has repeated values.
     """
     found = list(found)
     named = input_names(columns)
     free = [name for name in found if name not in named.values()]
-    names = Columns(*(named[role] if role in named else _match(role, free, source) for role in Columns._fields))
+    names = Columns(
+        *(named[role] if role in named else _match(role, free, source, repeats) for role in Columns._fields)
+    )
     for role, name in zip(Columns._fields, names, strict=True):
         if found.count(name) != 1:
             times = "more than one" if name in found else "no"
             raise CrowdshotError(
                 f"has {times} column {name!r} for the {role} among {listing(found)}",
                 where=source,
-                found=found[:10],
+                found=name,
                 expected="one",
+                among=found,
             )
     if len(set(names)) < len(names):
         raise CrowdshotError(
@@ -151,8 +163,30 @@ def matches(role: str, found: Iterable[Any], ranks: int = 3) -> list[Any]:
     return []
 
 
-def _match(role: str, found: list[Any], source: str) -> Any:
+def having_word(words: Iterable[str], found: Iterable[Any]) -> list[Any]:
+    """Return the columns whose names contain one of the words, such as "text" in "Review text (EN)"."""
+    wanted = set(words)
+    return [
+        name
+        for name in found
+        if not wanted.isdisjoint(plain(word) for word in re.split(r"[^\w]|_|(?<=[a-z])(?=[A-Z])", str(name)))
+    ]
+
+
+def id_columns(found: Iterable[Any]) -> list[Any]:
+    """Return the columns whose names call them ids, but not of annotators or labels, such as "Review ID"."""
+    found = list(found)
+    others = having_word([word for role in ("annotator", "label") for rank in RANKS[role][:2] for word in rank], found)
+    return [name for name in having_word(ID_WORDS, found) if name not in others]
+
+
+def _match(role: str, found: list[Any], source: str, repeats: Callable[[Any], bool] | None = None) -> Any:
     called = matches(role, found)
+    if repeats is not None and not called:
+        usual = next(filter(None, (having_word(aliases, found) for aliases in RANKS[role][:2])), [])
+        called = [name for name in usual if plain(name) not in TRUTH]
+        ids = [name for name in id_columns(found) if repeats(name)]
+        called = ids if role == "item" and len(ids) == 1 else called
     if len(called) == 1:
         return called[0]
     if called:

@@ -269,7 +269,7 @@ def undecided_error(times: Times, number: int, source: str) -> CrowdshotError:
     column = f" in column {times.column!r}" if times.column else ""
     return CrowdshotError(
         f"Dates such as {times.example!r}{column} may begin with the day or with the month, and which of the"
-        f" repeated labels is the newest depends on it ({number:,} labels)",
+        f" repeated labels is the newest depends on it ({counted(number, 'labels')})",
         argument="dates",
         where=source,
         found=times.example,
@@ -297,7 +297,9 @@ NO_OPTIONS = TimeOptions()
 
 def check_dates(dates: str | None) -> None:
     if dates is not None and dates not in ORDERS:
-        raise CrowdshotError(f"is {dates!r}", argument="dates", found=dates, expected=f"one of {listing(ORDERS)}")
+        raise CrowdshotError(
+            f"is {dates!r}", argument="dates", found=dates, expected=f"one of {listing(ORDERS)}", among=ORDERS
+        )
 
 
 def time_columns(
@@ -323,6 +325,7 @@ def time_columns(
                 where=table.name,
                 found=options.column,
                 expected=f"one of {listing(header)}",
+                among=header,
             )
         return [header.index(options.column)]
     called = {

@@ -27,6 +27,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
 from crowdshot.labels.label_times import Times, in_time
 
+EMAIL = r"[^@\s]+@[^@\s]+\.[^@\s.]+"
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
 Strangers = Literal["refuse", "tell", "allow"]  # for names to be changed that do not occur: error, warning or nothing
 Spelling = Callable[[str], str]  # maps a label as written to its name, "" for no label
@@ -47,22 +48,118 @@ class Twins(NamedTuple):
         return f"the {self.of} {and_so(quoted(self.names))}"
 
 
-def near_duplicates(ann: Annotations) -> list[Twins]:
-    """Return labels and annotators that differ only in case, spaces or character width, such as 'Cat' and 'cat'.
+def near_duplicates(ann: Annotations, emails: Mapping[str, str] | None = None) -> list[Twins]:
+    """Return labels and annotators that are probably spellings of one name, such as 'hot dog' and 'HotDog'.
 
-    ``merge_case=True`` merges such labels, ``names=`` such annotators.
+    ``merge_case=True`` merges labels that differ in case and spaces around words, ``rename=`` others, and ``names=``
+    annotators. ``emails`` are e-mail addresses of annotators.
     """
     labels, annotators = counts_of(ann.classes, ann.label), counts_of(ann.annotators, ann.annotator)
-    return alike("labels", labels) + alike("annotators", annotators)
+    return alike("labels", labels) + alike("annotators", annotators, emails)
 
 
-def alike(of: str, counts: Mapping[str, int]) -> list[Twins]:
-    """Return groups of names that differ only in case, spaces or width; ``counts``: number of labels by name."""
-    groups: dict[str, list[str]] = {}
-    for name in counts:
-        groups.setdefault(fold(name), []).append(name)
-    twins = [sorted(group, key=lambda name: -counts[name]) for group in groups.values() if len(group) > 1]
+def alike(of: str, counts: Mapping[str, int], emails: Mapping[str, str] | None = None) -> list[Twins]:
+    """Return groups of names that are probably spellings of one name; ``counts``: number of labels by name.
+
+    Names of labels and annotators are equal without case, width, and spaces and marks between words; see `_bare` for
+    the exceptions. Annotators are also the same if they have the same e-mail address. Names of items differ at most in
+    case, spaces and width.
+    """
+    if of == "items":
+        keys = {name: [fold(name)] for name in counts}
+    elif of == "labels":
+        signed = any(re.search(r"\+\d", name) for name in counts)
+        keys = {name: [_label_key(name, signed)] for name in counts}
+    else:
+        keys = {name: [_person_key(name)] for name in counts}
+        _add_emails(keys, emails or {})
+    groups = _connected(keys)
+    if of == "annotators":
+        groups = [part for group in groups for part in _of_one_domain(group)]
+    twins = [sorted(group, key=lambda name: -counts[name]) for group in groups if len(group) > 1]
     return [Twins(of, tuple(group), tuple(counts[name] for name in group)) for group in twins]
+
+
+def merging(groups: Sequence[Twins]) -> dict[str, Any]:
+    """Return the arguments that merge groups of labels and annotators under their most frequent spelling."""
+    options: dict[str, Any] = {}
+    for group in groups:
+        argument = {"labels": "rename", "annotators": "names"}.get(group.of)
+        if argument is not None:
+            options.setdefault(argument, {}).update(dict.fromkeys(group.names[1:], group.names[0]))
+    labels = [group for group in groups if group.of == "labels"]
+    if labels and all(len(set(map(fold, group.names))) == 1 for group in labels):
+        del options["rename"]
+        options["merge_case"] = True
+    return options
+
+
+MARKS = r"[\s_.\-\N{NON-BREAKING HYPHEN}\N{EN DASH}'\N{RIGHT SINGLE QUOTATION MARK}]+"
+SHORTEST = 4  # letters and digits of a label; A-B and AB are often two
+MOST_SHARING = 3  # annotators with one e-mail address; more are probably a team
+
+
+def _bare(word: str, signed: bool = False) -> str:
+    """Return a word without spaces and marks between its letters and digits.
+
+    Marks between two digits stay (1.5 is not 15), and so do those at the ends (-1, C++) and signs (score -1).
+    """
+
+    def without(match: re.Match[str]) -> str:
+        before, after = word[match.start() - 1 : match.start()], word[match.end() : match.end() + 1]
+        inside = before.isalnum() and after.isalnum() and not (before.isdigit() and after.isdigit())
+        is_sign = after.isdigit() and match[0][-1] == "-" and (signed or len(match[0]) > 1)
+        return "" if inside and not is_sign else match[0]
+
+    return re.sub(MARKS, without, word)
+
+
+def _label_key(name: str, signed: bool) -> str:
+    word = fold(name).rstrip(".,:") or name
+    bare = _bare(word, signed)
+    return bare if len(bare) >= SHORTEST else word
+
+
+def _person_key(name: str) -> str:
+    """Return a key of a name or of the user in an e-mail address; "Doe, Jane" equals "Jane Doe"."""
+    word = fold(name)
+    if re.fullmatch(EMAIL, word):
+        word = word.partition("@")[0].partition("+")[0]
+    last, comma, first = word.partition(",")
+    word = f"{first} {last}".strip() if comma and "," not in first else word
+    bare = _bare(word.rstrip(".,;:"))
+    latin = "".join(c for c in unicodedata.normalize("NFD", bare) if not "\u0300" <= c < "\u0370")
+    return latin if any(c.isalpha() for c in latin) else word
+
+
+def _add_emails(keys: dict[str, list[str]], emails: Mapping[str, str]) -> None:
+    shared = Counter(fold(email) for name, email in emails.items() if name in keys)
+    for name, email in emails.items():
+        if name in keys and shared[fold(email)] <= min(MOST_SHARING, len(keys) - 1):
+            keys[name].append(f"@{fold(email)}")
+
+
+def _connected(keys: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return groups of names that share a key, directly or through other names."""
+    group_of: dict[str, list[str]] = {}
+    for name, own in keys.items():
+        joined = list(dict.fromkeys(each for key in own for each in group_of.get(key, ())))
+        joined.append(name)
+        touched = {key for other in joined for key in keys[other]}
+        for key in touched:
+            group_of[key] = joined
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _of_one_domain(group: list[str]) -> list[list[str]]:
+    """Return the group; or, if its e-mail addresses have different domains, the names that differ in case only."""
+    domains = {fold(name).partition("@")[2] for name in group if re.fullmatch(EMAIL, fold(name))}
+    if len(domains) < 2:
+        return [group]
+    parts: dict[str, list[str]] = {}
+    for name in group:
+        parts.setdefault(fold(name), []).append(name)
+    return list(parts.values())
 
 
 def counts_of(ids: Any, positions: Positions) -> dict[str, int]:
@@ -190,6 +287,7 @@ def report_unknown(
             where=where,
             found=name,
             expected=f"some of {listing(known)}",
+            among=known,
         )
     if strangers == "tell":
         warnings.warn(

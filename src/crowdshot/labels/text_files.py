@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first, listing, shown
 from crowdshot.io.cells import Ids
 from crowdshot.io.file_names import list_files
 from crowdshot.io.tables import Table, decode, ids_of, read_bytes
-from crowdshot.labels.columns import find_columns, plain
+from crowdshot.labels.columns import find_columns, having_word, id_columns, plain
 from crowdshot.labels.formats.label_file import LabelFile
 
 # Names of text columns in three ranks; the first rank that matches any column of the table decides.
@@ -33,8 +34,11 @@ class TextsRead(NamedTuple):
     are_files: bool = False
 
 
-def read_text_items(path: str | os.PathLike[str]) -> TextsRead:
-    """Read texts from a folder of .txt files, or from a CSV, JSON or Parquet file with a row for each text.
+def read_text_items(path: str | os.PathLike[str], sheet: str | None = None, skip_bad: bool = False) -> TextsRead:
+    """Read texts from a folder of .txt files, or from a CSV, Excel, JSON or Parquet file with a row for each text.
+
+    Of a workbook, the sheet with texts is read, which is ``sheet`` if several have them. ``skip_bad`` leaves out rows
+    with too many or too few cells.
 
     The text column is recognised by its name. The id column is named like an item column in a label table; without one,
     the text is the id. In an export of Label Studio, the columns are the fields of a task's data, and the task's id.
@@ -44,7 +48,35 @@ def read_text_items(path: str | os.PathLike[str]) -> TextsRead:
         files = list_files(path, (".txt",), "texts")
         texts = [_content(file) for file in files.values()]
         return TextsRead(np.array([shown(name) for name in files], dtype=object), texts, are_files=True)
-    return texts_of(_table(LabelFile(path)))
+    return texts_of(_table(_sheet_of(LabelFile(path, skip_bad=skip_bad), sheet)))
+
+
+def _sheet_of(file: LabelFile, sheet: str | None) -> LabelFile:
+    """Return the sheet of a workbook that has texts; other files unchanged."""
+    if len(file.sheets) < 2:
+        return file
+    having = [name for name, table in file.sheets.items() if isinstance(table, Table) and _text_columns(table)]
+    chosen = [sheet] if sheet in having else having
+    if len(chosen) != 1:
+        found = having or list(file.sheets)
+        raise CrowdshotError(
+            f"has {len(found)} sheets{' with texts' if having else ', none with texts'}, {listing(found)}",
+            where=file.name,
+            found=found,
+            expected="one with a column for the text",
+            hint=Use("to choose one", sheet="NAME") if having else None,
+        )
+    if chosen != [sheet]:
+        others = [name for name in file.sheets if name not in chosen]
+        warnings.warn(
+            CrowdshotWarning(
+                f"Texts are read from the sheet {chosen[0]!r}, not from {listing(others)}",
+                where=file.name,
+                found=others,
+            ),
+            stacklevel=3,
+        )
+    return file.at(chosen[0])
 
 
 def texts_of(table: Table, repeated: bool = False) -> TextsRead:
@@ -84,20 +116,34 @@ def _table(file: LabelFile) -> Table:
     return Table(file.name, pd.DataFrame(rows, dtype=object), np.arange(1, 1 + len(rows)))
 
 
-def _text_column(table: Table) -> int:
+def _text_columns(table: Table) -> list[int]:
+    """Return the columns that may hold the text: by their whole name, or else by a word such as "Review text"."""
     names = [plain(name) for name in table.header]
     for rank in ALIASES:
         found = [place for place, name in enumerate(names) if name in rank.split()]
-        if len(found) > 1:
-            names = [table.header[place] for place in found]
-            raise CrowdshotError(
-                f"has {len(found)} columns that could be the text, {listing(names)}",
-                where=table.name,
-                found=names,
-                expected="one",
-            )
         if found:
-            return found[0]
+            return found
+    for rank in ALIASES:
+        words = having_word(rank.split(), table.header)
+        found = [place for place, name in enumerate(table.header) if name in words]
+        long = [place for place in found if not plain(table.header[place]).endswith(("id", "name", "length"))]
+        if long:
+            return long
+    return []
+
+
+def _text_column(table: Table) -> int:
+    found = _text_columns(table)
+    if len(found) > 1:
+        names = [table.header[place] for place in found]
+        raise CrowdshotError(
+            f"has {len(found)} columns that could be the text, {listing(names)}",
+            where=table.name,
+            found=names,
+            expected="one",
+        )
+    if found:
+        return found[0]
     raise CrowdshotError(
         f"has no column for the text among {listing(table.header)}",
         where=table.name,
@@ -112,4 +158,5 @@ def _id_column(table: Table, text: int) -> int | None:
     try:
         return table.header.index(find_columns([*others, *placeholders.values()], placeholders).item)
     except CrowdshotError:
-        return None
+        ids = id_columns(others)
+        return table.header.index(ids[0]) if len(ids) == 1 else None

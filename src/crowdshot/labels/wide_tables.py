@@ -52,17 +52,21 @@ HAS = """
     日付 日時 時間 メール 備考 コメント メモ 日期 时间 邮箱 备注 评论 注释 说明
 """
 TOTALS = """
-    total totals grandtotal subtotal sum sums average avg mean median count stdev
+    total totals grandtotal subtotal sum sums average avg mean median count stdev agreement accuracy kappa
     summe summen gesamt gesamtsumme gesamtergebnis mittelwert durchschnitt anzahl somme moyenne suma promedio soma média
     合計 平均 总计 合计 平均值
 """
 NAMES, WORDS, TOTAL_NAMES = ({plain(word) for word in words.split()} for words in (IS, HAS, TOTALS))
+LONGEST = 40  # characters of a name of totals
 FEW = 5  # cells; with fewer, distinct values say nothing about a column
 
 
-def is_total(item: str) -> bool:
-    """Return whether this is the name of a row with totals."""
-    return plain(item) in TOTAL_NAMES
+def is_total(name: str, exactly: bool = True) -> bool:
+    """Return whether this is the name of a row with totals, or begins with such a word ("Subtotal Ann")."""
+    if plain(name) in TOTAL_NAMES or exactly:
+        return plain(name) in TOTAL_NAMES
+    first = re.match(r"\s*([^\W\d_]+)(?=[\s:]|$)", name)
+    return first is not None and len(name) <= LONGEST and plain(first[1]) in TOTAL_NAMES
 
 
 def is_label(counts: Counts, source: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crowdshot.formatting import counted, percent, spread
+from crowdshot.formatting import counted, listing, percent, spread
 from crowdshot.io.json_text import INLINE, OPTIONAL
 from crowdshot.labels import gold_labels
 from crowdshot.labels.spelling import Respelled, Twins
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from crowdshot.labels.agreement import Statistic
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.formats.label_file import LabelsRead, SourceUsed
     from crowdshot.labels.labels_needed import Forecast
     from crowdshot.report.export import Export
 
@@ -294,6 +294,7 @@ class Result:
     names: SpellingNotes | None = field(default=None, metadata=INLINE)
     exported: Exported | None = field(default=None, metadata=INLINE)
     left_out: LeftOut
+    sources: Sequence[SourceUsed] = ()
     files: Sequence[Path]
 
 
@@ -337,7 +338,7 @@ def count_exported(export: Export, consensus: pd.DataFrame) -> Exported:
 
 def summarise(result: Result) -> str:
     """Return the summary of a result: counts, method, accepted items, annotators, next steps and files."""
-    parts = [_counts(result.counts)]
+    parts = [counts_in_words(result.counts)]
     if result.method is not None:
         if result.method.method_summary is not None and result.method.method not in DEFAULT_METHODS:
             parts.append(f"{result.method.method}: {result.method.method_summary}")
@@ -379,6 +380,29 @@ def left_out(reasons: LeftOut) -> list[str]:
     return lines
 
 
+def sources_in_words(sources: Sequence[SourceUsed]) -> list[str]:
+    """Return a line for each kind of file: its format, and the columns that were used."""
+    alike: dict[str, list[SourceUsed]] = {}
+    for source in sources:
+        alike.setdefault(_columns_in_words(source), []).append(source)
+    lines = []
+    for columns, same in alike.items():
+        first = same[0]
+        more = f" and {counted(len(same) - 1, 'more files')}" if same[1:] else ""
+        sheet = f", sheet {first.sheet!r}" if first.sheet else ""
+        lines.append(f"{first.file}{sheet}{more} ({first.format}): {columns}")
+    return lines
+
+
+def _columns_in_words(source: SourceUsed) -> str:
+    columns = []
+    for role, name in source.columns.items():
+        several = isinstance(name, list) and len(name) > 1
+        columns.append(f"{role}{'s' if several else ''} = {listing(name if isinstance(name, list) else [name], 5)}")
+    unused = f"; not used: {listing(source.unused, 8)}" if source.unused else ""
+    return ", ".join(columns) + unused
+
+
 def respelled(names: SpellingNotes | None) -> list[str]:
     """Return a line for each label that was read under another name."""
     lines = [str(each) for each in names.respelled if each.of == "labels"] if names else []
@@ -386,7 +410,7 @@ def respelled(names: SpellingNotes | None) -> list[str]:
     return [*lines[:MOST_RESPELLED], *([f"{more} more labels are read under another name"] if more > 0 else [])]
 
 
-def _counts(found: CrowdCounts) -> str:
+def counts_in_words(found: CrowdCounts) -> str:
     numbers = {"items": found.items, "annotators": found.annotators, "labels": found.labels}
     sizes = [counted(number, name) for name, number in numbers.items() if number is not None]
     number = "1 class" if len(found.classes) == 1 else f"{len(found.classes):,} classes"

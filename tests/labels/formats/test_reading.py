@@ -254,7 +254,7 @@ def test_names_that_may_be_meant_for_one_are_told(read) -> None:
     assert [str(one.message).partition(": ")[2] for one in told] == [
         "The labels 'Cat' and 'cat' are read as two different labels (and 1 more group like it)."
         " Use merge_case=True to merge them.",
-        "The annotators 'Ana' and 'ANA' are read as two different annotators. Use names='NAMES.csv' to merge them.",
+        "The annotators 'Ana' and 'ANA' are read as two different annotators. Use names={'ANA': 'Ana'} to merge them.",
     ]
 
 

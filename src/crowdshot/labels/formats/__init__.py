@@ -37,6 +37,7 @@ from crowdshot.labels.formats.label_file import (
     LabelFile,
     LabelsRead,
     Project,
+    SourceUsed,
     SpellingFactory,
     distinct_names,
     join_labels,
@@ -92,6 +93,7 @@ def read_labels(
     categories: bool = False,
     leave_out: Sequence[str] = (),
     dates: DateOrder | None = None,
+    skip_bad: bool = False,
 ) -> LabelsRead:
     """Read labels from one or more files.
 
@@ -127,6 +129,8 @@ def read_labels(
         Annotators whose labels are dropped.
     dates : {"day-first", "month-first"}, optional
         How to read dates such as 3/4/2026, if the files do not show it.
+    skip_bad : bool
+        Leave out rows of tables with a label but no item or annotator, and those with too many or too few cells.
 
     Returns
     -------
@@ -151,7 +155,7 @@ def read_labels(
     paths = _as_list(paths)
     parts = read_parts(
         paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label,
-        rename=rename, merge_case=merge_case, dates=dates,
+        rename=rename, merge_case=merge_case, dates=dates, skip_bad=skip_bad,
     )  # fmt: skip
     return join_parts(parts, naming, called(paths))
 
@@ -167,6 +171,7 @@ def read_parts(
     rename: NewNames = None,
     merge_case: bool = False,
     dates: DateOrder | None = None,
+    skip_bad: bool = False,
 ) -> list[LabelsRead]:
     """Read the labels of each file without renaming them: the first step of `read_labels`.
 
@@ -174,19 +179,25 @@ def read_parts(
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(
-            f"is {format_name!r}", argument="format_name", found=format_name, expected=f"one of {', '.join(FORMATS)}"
+            f"is {format_name!r}",
+            argument="format_name",
+            found=format_name,
+            expected=f"one of {', '.join(FORMATS)}",
+            among=FORMATS,
         )
     check_dates(dates)
     columns, time_column = split_time(columns)
     # a label in rename may occur in another file only
     spelling = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")
-    files = _open(_as_list(paths), sheet, annotator_columns, multi_label, spelling, TimeOptions(time_column, dates))
+    files = _open(
+        _as_list(paths), sheet, annotator_columns, multi_label, spelling, TimeOptions(time_column, dates), skip_bad
+    )
     files = [part for file in files for part in sheets_with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
     for file in files:
         try:
-            parts.append(FORMATS[format_name or _recognise(file, columns)].read(file, columns))
+            parts.append(_read(file, format_name or _recognise(file, columns), columns))
         except NoLabelError as error:
             empty.append(error)
     if not parts:
@@ -210,6 +221,13 @@ def called(paths: Path | Iterable[Path]) -> str:
     return f"{first} and {len(more)} more" if more else str(first)
 
 
+def _read(file: LabelFile, format_name: str, columns: ColumnsInput) -> LabelsRead:
+    read = FORMATS[format_name].read(file, columns)
+    sheet = next(iter(file.sheets), None) if len(file.sheets) == 1 else None
+    used = read.sources or [SourceUsed(file.name, columns=dict(read.annotations.columns._asdict()))]
+    return replace(read, sources=[replace(source, format=format_name, sheet=sheet) for source in used])
+
+
 def _as_list(paths: Path | Iterable[Path]) -> list[Path]:
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
@@ -221,11 +239,12 @@ def _open(
     several: bool,
     spelling: SpellingFactory,
     times: TimeOptions,
+    skip_bad: bool,
 ) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("is empty", argument="paths", found=paths, expected="one file of labels at least")
     names = distinct_names(paths) if len(paths) > 1 else [None]
-    options = (sheet, annotator_columns, several, spelling, times)
+    options = (sheet, annotator_columns, several, spelling, times, skip_bad)
     files = [LabelFile(path, name, *options) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
         raise CrowdshotError(

@@ -23,6 +23,7 @@ from crowdshot.labels.spelling import (
     Strangers,
     Twins,
     alike,
+    merging,
     names_of,
     new_names,
     parts,
@@ -35,11 +36,9 @@ from crowdshot.labels.spelling import (
     split_of,
 )
 
-HINTS: dict[str, str | Use] = {
-    "labels": Use("to merge them", merge_case=True),
-    "annotators": Use("to merge them", names="NAMES.csv"),
-    "items": "If they are the same item, use one spelling in the files",
-}
+SAME_ITEM = "If they are the same item, use one spelling in the files"
+MOST_LISTED = 6  # names in a hint
+WITH_FILE = {"labels": "--write-rename rename.csv", "annotators": "--write-names names.csv"}
 BLANKS = {  # upper and lower case
     *("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "skip", "skipped", "unsure", "not sure", "unclear", "idk"),
     *("don't know", "dont know", "i don't know", "i dont know", "can't tell", "cant tell", "cannot tell", "no answer"),
@@ -123,6 +122,7 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
         gold=gold,
         spelling=whole,
         people=people,
+        emails={people.get(name, name): email for name, email in labels.emails.items()},
         respelled=changes,
         several=naming.multi_label,
         ordered=bool(naming.ordered),
@@ -222,7 +222,7 @@ def _warn_near_duplicates(labels: LabelsRead, similar_items: Sequence[Sequence[s
 
 def warn_near_duplicates(groups: Sequence[Twins], source: str) -> None:
     """Warn about groups of similar names, once for labels, annotators and items each."""
-    for kind, hint in HINTS.items():
+    for kind in ("labels", "annotators", "items"):
         found = [group for group in groups if group.of == kind]
         if found:
             number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
@@ -233,7 +233,18 @@ def warn_near_duplicates(groups: Sequence[Twins], source: str) -> None:
                     f"{sentence[:1].upper()}{sentence[1:]} are read as {number} different {kind}{more}",
                     where=source,
                     found=list(found[0].names),
-                    hint=hint,
+                    hint=_merging_hint(kind, found),
                 ),
                 stacklevel=4,
             )
+
+
+def _merging_hint(kind: str, groups: Sequence[Twins]) -> str | Use:
+    """Return the options that merge the names, or the command that writes a file for these options."""
+    if kind == "items":
+        return SAME_ITEM
+    options = merging(groups)
+    listed = [name for value in options.values() if isinstance(value, dict) for pair in value.items() for name in pair]
+    if len(listed) > 2 * MOST_LISTED or any("," in name or "=" in name for name in listed):
+        return f"To merge them, write the names with `crowdshot check FILE {WITH_FILE[kind]}`, and edit the file"
+    return Use("to merge them", **options)

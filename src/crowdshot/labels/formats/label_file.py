@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.formatting import counted
 from crowdshot.io.cells import Ids, trim
 from crowdshot.io.tables import (
+    RaggedError,
     Record,
     Table,
     only,
@@ -46,6 +47,7 @@ from crowdshot.labels.spelling import (
     spelling_of,
 )
 
+BAD_ROWS = Use("to leave out such rows", skip_bad=True)
 SpellingFactory = Callable[[Mapping[str, int]], Spelling]  # counts of the labels as written -> function that renames
 
 
@@ -67,6 +69,8 @@ class LabelFile:
         Returns the function that renames labels, given the number of labels of each spelling.
     times : TimeOptions
         How times are read.
+    skip_bad : bool
+        Whether to leave out rows that cannot be read.
     """
 
     name: str
@@ -82,6 +86,7 @@ class LabelFile:
         several: bool = False,
         spelling: SpellingFactory = spelling_of,
         times: TimeOptions = NO_OPTIONS,
+        skip_bad: bool = False,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
@@ -91,6 +96,7 @@ class LabelFile:
         self.several = several
         self.spelling = spelling
         self.times = times
+        self.skip_bad = skip_bad
         self.data = read_bytes(path)
 
     @cached_property
@@ -122,7 +128,11 @@ class LabelFile:
         if self.sheets:
             return only(self.sheets, self.name)
         if not self.is_array:
-            return parse_table(self.data, self.name)
+            try:
+                return parse_table(self.data, self.name, skip_bad=self.skip_bad)
+            except RaggedError as error:
+                error.hint = error.hint or BAD_ROWS
+                raise
         frame = pd.DataFrame([record.fields for record in self.records], dtype=object)
         return Table(self.name, frame, np.arange(1, 1 + len(frame)))
 
@@ -162,6 +172,30 @@ class Project:
 
 
 @dataclass(frozen=True)
+class SourceUsed:
+    """What was read from a file: its format, sheet and columns.
+
+    Attributes
+    ----------
+    file : str
+    format : str
+        A name in `FORMATS`.
+    sheet : str or None
+        The sheet of a workbook.
+    columns : dict
+        Role -> column, such as ``{"item": "Photo", "label": "Answer"}``; "annotator" may be a list of columns.
+    unused : list of str
+        The other columns of a table.
+    """
+
+    file: str
+    format: str = ""
+    sheet: str | None = None
+    columns: dict[str, str | list[str]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class LabelsRead:
     """Labels of one or more files.
 
@@ -188,6 +222,10 @@ class LabelsRead:
         Results of the annotators in earlier projects.
     times : Times or None
         When each label was given, if the files say so.
+    emails : dict
+        E-mail addresses of annotators who have one in the files.
+    sources : list of SourceUsed
+        What was read from each file.
     """
 
     annotations: Annotations
@@ -201,6 +239,8 @@ class LabelsRead:
     ordered: bool = False
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
     times: Times | None = None
+    emails: dict[str, str] = field(default_factory=dict)
+    sources: list[SourceUsed] = field(default_factory=list)
 
     @property
     def names(self) -> Ids:
@@ -230,19 +270,21 @@ class LabelsRead:
             annotations=replace(self.annotations, annotators=people),
             left_out=dict(counts),
             people={},
+            emails={},
+            sources=[],
             respelled=respelled,
             history=AnnotatorPriors(dict(records)),
         )
 
     @property
     def near_duplicates(self) -> list[Twins]:
-        """Groups of labels and of annotators whose names differ only in case, spaces or width."""
+        """Groups of labels and of annotators that are probably spellings of one name."""
         if not self.several:
-            return near_duplicates(self.annotations)
+            return near_duplicates(self.annotations, self.emails)
         ann, names = self.annotations, self.names
         named = np.nonzero(members(ann.classes, names)[ann.label])[1]
         people = counts_of(ann.annotators, ann.annotator)
-        return alike("labels", counts_of(names, named)) + alike("annotators", people)
+        return alike("labels", counts_of(names, named)) + alike("annotators", people, self.emails)
 
 
 class Format(NamedTuple):
@@ -343,7 +385,17 @@ def join_labels(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
                     found=[gold[item], label],
                     expected="one",
                 )
-    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]), times=times)
+    emails = {name: email for part in parts for name, email in part.emails.items()}
+    project = _join_projects([part.project for part in parts])
+    return LabelsRead(
+        annotations,
+        left_out,
+        gold,
+        project,
+        times=times,
+        emails=emails,
+        sources=[source for part in parts for source in part.sources],
+    )
 
 
 def _join_times(parts: Sequence[LabelsRead]) -> Times | None:

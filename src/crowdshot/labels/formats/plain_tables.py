@@ -11,6 +11,7 @@ annotators belongs to one annotator, if it is one of several files.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,27 +19,30 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first, listing
-from crowdshot.io.cells import Ids, fold
+from crowdshot.io.cells import Ids, fold, text
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, matches, plain
-from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
-from crowdshot.labels.formats.question_choice import labels_in, of_question, refuse_several
+from crowdshot.labels.formats.label_file import BAD_ROWS, Format, LabelFile, LabelsRead, SourceUsed
+from crowdshot.labels.formats.question_choice import cells_of, labels_in, of_question, refuse_several
 from crowdshot.labels.label_times import in_time, times_of
-from crowdshot.labels.spelling import spell_each, split_of
+from crowdshot.labels.spelling import EMAIL, spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
 
 RIGHT_OR_WRONG = {"correct", "true"}  # such columns may say instead whether the label is right
 YES_NO = {"yes", "no", "true", "false", "0", "1"}
-MOST_TOTALS = 20  # rows
+SAMPLE = 200  # cells from which a column of e-mail addresses is recognised
 CROWDED = 5  # a table with this many times more annotators than items is probably transposed
 # Reasons for entries that are left out.
 NO_ANNOTATOR, OF_TOTALS, OF_OTHERS = "columns of no annotator", "rows of totals", "rows of other questions"
 UNLABELLED, MINUS_ONE = "rows without a label", "rows with -1, taken for no label"
+NAMELESS, RAGGED = "rows without an item or annotator", "rows with too many or too few cells"
+FEWEST_MERGED = 3  # labels with a blank id
 
 # ---- True labels ----------------------------------------------------------------------------------------------------
 
@@ -131,24 +135,30 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     table, columns = of_question(whole, columns, file.several)
     other_questions = len(whole.frame) - len(table.frame)
     names = _find_columns(table, columns)
+    others = [name for name in table.header if name not in names]
     if len(table.frame) == 0:
         raise CrowdshotError("has a header but no rows", where=table.name, expected="a row for each label")
     place = [table.header.index(name) for name in names]
-    table, totals = without_totals(table, place[0], [place[1]])
+    table, totals = without_totals(table, place[0], place[1])
     item, annotator = (table.text(column) for column in place[:2])
     label = labels_in(table, place[2], file.several)
+    item, annotator = _filled_down(table, names, item, annotator, label)
     empty = int((label == "").sum())
     counts = wide_tables.count(label)
     missing = {""} if wide_tables.is_label(counts, table.name) else {"", "-1"}
     label = _without(missing, label) if counts["-1"] else label
-    for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
-        nameless = (ids == "") & (label != "")
-        if nameless.any():
-            raise CrowdshotError(
-                "is empty",
-                where=table.place(first(nameless), column),
-                expected=f"the {role}, because the row has a label",
-            )
+    nameless = ((item == "") | (annotator == "")) & (label != "")
+    if nameless.any() and not file.skip_bad:
+        row = first(nameless)
+        role, column = ("item", place[0]) if item[row] == "" else ("annotator", place[1])
+        more = f" ({nameless.sum():,} rows are like that)" if nameless.sum() > 1 else ""
+        raise CrowdshotError(
+            "is empty",
+            where=table.place(row, column),
+            expected=f"the {role}, because the row has a label{more}",
+            hint=BAD_ROWS,
+        )
+    label = np.where(nameless, "", label)
     if not other_questions:
         refuse_several(table, names, item, annotator, label)
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
@@ -158,10 +168,59 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         OF_TOTALS: totals,
         OF_OTHERS: other_questions,
         UNLABELLED: empty,
+        NAMELESS: int(nameless.sum()),
+        RAGGED: table.n_ragged,
         MINUS_ONE: counts["-1"] if "-1" in missing else 0,
     }
     gold = true_labels(file, table, names, item, label, missing)
-    return LabelsRead(annotations, drop_empty(left_out), gold, times=times)
+    emails = emails_of(table, annotator)
+    used: dict[str, str | list[str]] = dict(zip(Columns._fields, names, strict=True))
+    used |= {"time": times.column} if times is not None else {}
+    used |= {"true label": next(name for name in others if plain(name) in TRUTH)} if gold else {}
+    unused = [name for name in others if name not in used.values()]
+    source = SourceUsed(file.name, columns=used, unused=unused)
+    return LabelsRead(annotations, drop_empty(left_out), gold, times=times, emails=emails, sources=[source])
+
+
+def _filled_down(table: Table, names: Columns, item: Ids, annotator: Ids, label: Ids) -> tuple[Ids, Ids]:
+    """Return the items and annotators with blank cells filled from the row above, as in sheets with merged cells.
+
+    They are filled if no id is repeated in the column and no annotator would label an item twice.
+    """
+    for ids, other, name in ((item, annotator, names.item), (annotator, item, names.annotator)):
+        blank = (ids == "") & (label != "")
+        written = ids[ids != ""]
+        if blank.sum() < FEWEST_MERGED or ids[0] == "" or len(set(written)) < len(written):
+            continue
+        if (other[label != ""] == "").any():
+            continue
+        filled = pd.Series(ids).mask(ids == "").ffill().to_numpy(dtype=object)
+        pairs = pd.DataFrame({"one": filled, "two": other})[label != ""]
+        if pairs.duplicated().any():
+            continue
+        warnings.warn(
+            CrowdshotWarning(
+                f"{blank.sum():,} blank cells in column {name!r} are filled from the row above, as in merged cells",
+                where=table.name,
+                found=int(blank.sum()),
+            ),
+            stacklevel=3,
+        )
+        return (filled, annotator) if ids is item else (item, filled)
+    return item, annotator
+
+
+def emails_of(table: Table, annotators: Ids) -> dict[str, str]:
+    """Return the e-mail address of each annotator (n,) in another column, if every annotator has only one."""
+    for place in range(len(table.header)):
+        words = {word for value in table.frame.iloc[:SAMPLE, place] if (word := text(value))}
+        if not words or not all(re.fullmatch(EMAIL, word) for word in words):
+            continue
+        pairs = pd.DataFrame({"name": annotators, "email": pd.Series(table.text(place)).map(fold)})
+        pairs = pairs[(pairs["name"] != "") & (pairs["email"] != "")].drop_duplicates()
+        if not pairs["name"].duplicated().any() and (pairs["name"].map(fold) != pairs["email"]).any():
+            return dict(zip(pairs["name"], pairs["email"], strict=True))
+    return {}
 
 
 def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
@@ -176,11 +235,13 @@ def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
             hint=Use("to name it", columns={"item": "NAME"}),
         )
     others = [column for column in range(len(file.table.header)) if column != at]
-    table, totals = without_totals(file.table, at, [])
+    table = file.table
     header = table.header
     truth = _gold_columns(table, others)
     people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
     annotators = _annotator_names(table, people)
+    table, totals = without_totals(table, at, None, people)
+    table, nameless = _with_items(table, at, people, file.skip_bad)
     items = one_each(table, at)
     if len(items) == 0:
         raise CrowdshotError("has a header but no rows", where=table.name, expected="a row for each item")
@@ -209,13 +270,36 @@ def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     left_out: dict[str, int | list[str]] = {
         NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in others if c not in people + truth],
         OF_TOTALS: totals,
+        "rows without an item": nameless,
+        RAGGED: table.n_ragged,
         "cells with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
     }
+    used: dict[str, str | list[str]] = {"item": header[at] or "column 1", "annotator": annotators}
+    used |= {"true label": header[truth[0]]} if truth else {}
+    unused = [header[c] for c in others if c not in people + truth]
     return LabelsRead(
         replace(annotations, columns=Columns(item=header[at] or "item")),
         drop_empty(left_out),
         gold={item: label for item, label in known if label},
+        sources=[SourceUsed(file.name, columns=used, unused=unused)],
     )
+
+
+def _with_items(table: Table, at: int, people: Sequence[int], skip_bad: bool) -> tuple[Table, int]:
+    """Return the table without rows that have no item, and the number of labelled rows among these."""
+    nameless = table.text(at) == ""
+    if not nameless.any():
+        return table, 0
+    labelled = nameless & np.any([table.text(column) != "" for column in people], axis=0)
+    if labelled.any() and not skip_bad:
+        row = first(labelled)
+        raise CrowdshotError(
+            "is empty",
+            where=table.place(row, at),
+            expected="the item, because the row has a label",
+            hint=BAD_ROWS,
+        )
+    return _rows(table, ~nameless), int(labelled.sum())
 
 
 def _gold_columns(table: Table, others: list[int]) -> list[int]:
@@ -252,7 +336,7 @@ def is_long(file: LabelFile, columns: ColumnsInput = None) -> bool:
     """Return whether the table has columns for items, annotators and labels."""
     try:
         table, columns = of_question(_with_annotator(file, columns), columns, file.several)
-        find_columns(table.header, columns)
+        find_columns(table.header, columns, repeats=_repeats_in(table))
     except CrowdshotError:
         return False
     return True
@@ -286,11 +370,21 @@ def _names_annotator_and_label(file: LabelFile, ranks: int) -> bool:
 
 def _find_columns(table: Table, columns: ColumnsInput) -> Columns:
     try:
-        return find_columns(table.header, columns, table.name)
+        return find_columns(table.header, columns, table.name, _repeats_in(table))
     except CrowdshotError as error:
         if not any(matches(role, table.header) for role in ("annotator", "label")) and not columns:
             error.hint = Use("if each annotator has a column", annotator_columns=["NAME", "NAME"])
         raise
+
+
+def _repeats_in(table: Table) -> Callable[[str], bool]:
+    """Return the function that says whether a column has repeated values."""
+
+    def repeats(name: str) -> bool:
+        words = pd.Series(cells_of(table, table.header.index(name)))
+        return bool(words[words != ""].duplicated().any())
+
+    return repeats
 
 
 def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[int]:
@@ -303,6 +397,7 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
             argument="annotator_columns",
             found=unknown,
             expected=f"some of the columns of {table.name}, {listing(header)}",
+            among=header,
         )
     if named:
         return [column for column in others if table.header[column] in named]
@@ -330,18 +425,40 @@ def linked_columns(table: Table, columns: Sequence[int]) -> list[int]:
     return [columns[place] for place in wide_tables.annotators_among([table.header[c] for c in columns], shared)]
 
 
-def without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
-    """Return the table without the rows of totals at its end, and the names of these rows.
+def without_totals(
+    table: Table, item: int, annotator: int | None = None, labels: Sequence[int] = ()
+) -> tuple[Table, list[str]]:
+    """Return the table without rows of totals, and the names of these rows.
 
-    A row of totals has a name such as "Total" in the item's column and nothing in the columns ``empty``.
+    Such a row has a name such as "Total" or "Subtotal Ann:" in the item's column, or in another if that is blank. In a
+    long table, it has no ``annotator``. In a wide table, none of its cells in the columns ``labels`` is a label of
+    another row, unless the row is at the end and named exactly so.
     """
-    tail = replace(table, frame=table.frame.tail(MOST_TOTALS), rows=table.rows[-MOST_TOTALS:])
-    ids, cells = tail.text(item), [tail.text(column) for column in empty]
-    n = 0
-    while n < len(ids) and wide_tables.is_total(ids[-1 - n]) and not any(column[-1 - n] for column in cells):
-        n += 1
-    end = len(table.frame) - n
-    return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[len(ids) - n :].tolist()
+    ids = table.text(item)
+    cells = [cells_of(table, column) for column in range(len(table.header))]
+    names = ids.copy()
+    for row in np.flatnonzero(ids == ""):
+        names[row] = next((c[row] for c in cells if wide_tables.is_total(c[row], exactly=False)), "")
+    found = np.array([wide_tables.is_total(name, exactly=False) for name in names], dtype=bool)
+    if annotator is not None:
+        found &= cells[annotator] == ""
+    elif found.any():
+        usual = {cell for column in labels for cell in cells[column][~found]} - {""}
+        own = np.array([any(cells[column][row] in usual for column in labels) for row in range(len(ids))], dtype=bool)
+        found &= ~own | (_at_end(found) & np.array([wide_tables.is_total(name) for name in ids], dtype=bool))
+    if not found.any():
+        return table, []
+    return _rows(table, ~found), names[found].tolist()
+
+
+def _at_end(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the last consecutive rows of the mask."""
+    last: NDArray[np.bool_] = np.logical_and.accumulate(mask[::-1])[::-1]
+    return last
+
+
+def _rows(table: Table, wanted: NDArray[np.bool_]) -> Table:
+    return replace(table, frame=table.frame[wanted].reset_index(drop=True), rows=table.rows[wanted])
 
 
 def drop_empty(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:

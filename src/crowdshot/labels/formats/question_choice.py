@@ -87,6 +87,7 @@ def choose(role: str, named: Mapping[str, str], found: Sequence[str], source: st
                 where=source,
                 found=wanted,
                 expected=f"one of its {what}, {listing(found)}",
+                among=[*found, *(name.removeprefix(prefix) for name in found)],
             )
         return name
     if not found:
@@ -272,13 +273,13 @@ def _question_column(table: Table, names: Columns, item: Ids, annotator: Ids, la
     if repeated.empty:
         return None
     others = [place for place, name in enumerate(table.header) if name not in names]
-    candidates = [place for place in others if _separates(pairs, _cells(table, place)[labelled])]
+    candidates = [place for place in others if _separates(pairs, cells_of(table, place)[labelled])]
     by_name = [place for place in candidates if _is_question(table.header[place])]
     if by_name or 2 * len(repeated.drop_duplicates()) < len(pairs.drop_duplicates()):
         return next(iter(by_name), None)
     candidates = [place for place in candidates if plain(table.header[place]) not in {*WHEN, *TRUTH}]
     return next(
-        (place for place in candidates if _answers_differ(_cells(table, place)[labelled], label[labelled])), None
+        (place for place in candidates if _answers_differ(cells_of(table, place)[labelled], label[labelled])), None
     )
 
 
@@ -286,7 +287,7 @@ def _is_question(name: str) -> bool:
     return not WORDS.isdisjoint({plain(name), re.sub(rf"({NAMES})?(id)?$", "", plain(name))})
 
 
-def _cells(table: Table, column: int) -> Ids:
+def cells_of(table: Table, column: int) -> Ids:
     """Return the cells of a column as text, all blank if they hold lists or records."""
     try:
         return table.text(column)

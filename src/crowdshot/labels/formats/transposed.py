@@ -24,8 +24,15 @@ from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import ENDINGS
 from crowdshot.io.tables import Table
 from crowdshot.labels.columns import Columns, ColumnsInput, matches, plain
-from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
-from crowdshot.labels.formats.plain_tables import OF_TOTALS, drop_empty, linked_columns, read_wide, without_totals
+from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead, SourceUsed
+from crowdshot.labels.formats.plain_tables import (
+    OF_TOTALS,
+    drop_empty,
+    emails_of,
+    linked_columns,
+    read_wide,
+    without_totals,
+)
 from crowdshot.labels.label_times import WHEN, Times, newest_rows, times_of
 
 NO_ITEM = "columns of no item"
@@ -62,8 +69,8 @@ def read_turned(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
             expected="one",
             hint=Use("to name it", columns={"annotator": "NAME"}),
         )
-    table, totals = without_totals(file.table, people, [])
-    items = _items(table, people)
+    items = _items(file.table, people)
+    table, totals = without_totals(file.table, people, None, items)
     if not items:
         others = [name for place, name in enumerate(table.header) if place != people]
         raise CrowdshotError(
@@ -92,8 +99,20 @@ def read_turned(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     }
     named = Columns(annotator=table.header[people] or "annotator")
     return replace(
-        read, annotations=replace(read.annotations, columns=named), left_out=drop_empty(left_out) | read.left_out
+        read,
+        annotations=replace(read.annotations, columns=named),
+        left_out=drop_empty(left_out) | read.left_out,
+        emails=emails_of(table, table.text(people)),
+        sources=[_source(file, table, people, items, times)],
     )
+
+
+def _source(file: LabelFile, table: Table, people: int, items: list[int], times: Times | None) -> SourceUsed:
+    used: dict[str, str | list[str]] = {"annotator": table.header[people] or f"column {people + 1}"}
+    used["item"] = [table.header[place] for place in items]
+    used |= {"time": times.column} if times is not None else {}
+    taken = {times.column if times is not None else "", *used["item"], used["annotator"]}
+    return SourceUsed(file.name, columns=used, unused=[name for name in table.header if name not in taken])
 
 
 def _names_annotator(columns: ColumnsInput) -> bool:
