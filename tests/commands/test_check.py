@@ -153,7 +153,7 @@ def test_titles_totals_and_bad_rows_of_a_csv(tmp_path):
     assert any("8 of 8 items have a text" in note for note in found["notes"])
     done = run(tmp_path, "aggregate", "reviews.csv", "--skip-bad", "--out", "c.csv")
     assert done.returncode == 0
-    assert "item = 'Review ID', annotator = 'Rater', label = 'Rating (final)', time = 'Date'" in done.stderr
+    assert "item = 'Review ID', annotator = 'Rater', label = 'Rating (final)', time = 'Date'" in done.stdout
 
 
 def test_merged_cells_and_two_rounds(tmp_path):

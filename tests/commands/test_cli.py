@@ -655,7 +655,8 @@ def test_aggregate(made: Path, tmp_path: Path, call) -> None:
     (tmp_path / "labels.csv").write_text(rows)
     arguments = ("aggregate", tmp_path / "labels.csv", "--columns", "item=i")
     said = call(*arguments, "--method", "majority")
-    assert (said.code, said.err) == (0, "")
+    assert said.code == 0
+    assert said.err.endswith("labels.csv (long): item = 'i', annotator = 'annotator', label = 'label'\n")
     assert said.out == "i,label,confidence,n_labels,agreement\n1,x,0.666667,3,0.666667\n2,y,1,3,1\n3,x,0.5,2,0.5\n"
     said = call(*arguments, "--method", "soft")
     assert said.out.splitlines()[1] == "1,x,0.666667,3,0.666667,0.666667,0.333333"
@@ -707,6 +708,7 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
         "Check the spelling if that is unexpected.\n"
         f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'.\n  "
         "Check that their names are written as in the labels.\n"
+        f"crowdshot: note: {made / 'labels.csv'} (long): item = 'image', annotator = 'worker', label = 'answer'\n"
     )
     lines = said.out.splitlines()
     assert lines[0] == "image,answer,confidence,n_labels,agreement,p_nine,p_one,p_three,p_two,p_zero"

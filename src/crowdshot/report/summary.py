@@ -338,7 +338,7 @@ def count_exported(export: Export, consensus: pd.DataFrame) -> Exported:
 
 def summarise(result: Result) -> str:
     """Return the summary of a result: counts, method, accepted items, annotators, next steps and files."""
-    parts = [counts_in_words(result.counts)]
+    parts = [counts_in_words(result.counts), *sources_in_words(result.sources)]
     if result.method is not None:
         if result.method.method_summary is not None and result.method.method not in DEFAULT_METHODS:
             parts.append(f"{result.method.method}: {result.method.method_summary}")
