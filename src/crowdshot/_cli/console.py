@@ -169,7 +169,7 @@ def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" =
     if as_json:
         print_json(result, {} if table is None else {rows: summary.records(table)})
     elif table is not None:
-        for line in [*summary.sources_in_words(result.sources), *summary.notes(result)]:
+        for line in [*summary.notes(result), *summary.sources_in_words(result.sources)]:
             note(line)
         write_csv(table, sys.stdout)
     else:

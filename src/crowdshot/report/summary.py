@@ -338,7 +338,7 @@ def count_exported(export: Export, consensus: pd.DataFrame) -> Exported:
 
 def summarise(result: Result) -> str:
     """Return the summary of a result: counts, method, accepted items, annotators, next steps and files."""
-    parts = [counts_in_words(result.counts), *sources_in_words(result.sources)]
+    parts = [counts_in_words(result.counts)]
     if result.method is not None:
         if result.method.method_summary is not None and result.method.method not in DEFAULT_METHODS:
             parts.append(f"{result.method.method}: {result.method.method_summary}")
@@ -365,6 +365,7 @@ def summarise(result: Result) -> str:
         parts.append("\n" + _annotators(result.annotators, result.counts.annotators or 0, truth_used) + "\n")
     if result.review is not None:
         parts.append(_do_next(result.review.do_next))
+    parts += sources_in_words(result.sources)
     parts.append(_files(map(str, result.files)))
     return "\n".join(parts)
 
