@@ -265,7 +265,11 @@ def test_answers_come_back_to_their_items_whatever_these_go_by(tmp_path: Path, d
 def test_questions_fields_are_never_the_label(tmp_path: Path, separator: str) -> None:
     """In CSV no column says that it is a tag's; with answers that all differ, the label looks like an id."""
     header = "annotation_id,annotator,created_at,id,image,label,lead_time,next_annotator,next_gain,next_item,updated_at"
-    rows = ["48,1,t,32,up/1030.png,1,2.5,Ada,0.27,1030.png,t", "49,1,t,33,up/1792.png,9,2.5,Ada,0.25,1792.png,t"]
+    when = "2026-03-04T16:05:00Z"
+    rows = [
+        f"48,1,{when},32,up/1030.png,1,2.5,Ada,0.27,1030.png,{when}",
+        f"49,1,{when},33,up/1792.png,9,2.5,Ada,0.25,1792.png,{when}",
+    ]
     file = tmp_path / "answers.csv"
     file.write_text("\n".join([header, *rows]).replace(",", separator) + "\n")
     frame = read_labels(file).annotations.to_frame()
