@@ -104,6 +104,9 @@ def test_next_asks_what_the_person_has_not_labelled_and_others_were_not_sent_to(
     labels, features = crowd
     with service([labels], features) as client:
         new = client.get("/v1/next?annotator=zoe&n=5").json()["questions"]
+        assert all(set(row) == {"item", "gain", "n_labels"} for row in new)  # annotators do not see the answers
+        told = client.get("/v1/next?annotator=eva&n=5&answers=true").json()["questions"]
+        assert all(set(row) == {"item", "gain", "n_labels", "consensus", "confidence"} for row in told)
         assert len({row["item"] for row in new}) == 5
         gains = [row["gain"] for row in new]
         assert gains == sorted(gains, reverse=True)

@@ -221,14 +221,20 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
         version = current()
         return schemas.Annotators(version=version.number, annotators=version.annotators)
 
-    @router.get("/v1/next")
+    @router.get("/v1/next", response_model_exclude_none=True)
     async def ask_next(
         annotator: Annotated[str, Query(max_length=schemas.LONGEST, description="The annotator to ask.")] = "",
         n: Annotated[int, Query(ge=1, le=1_000)] = 1,
+        answers: Annotated[
+            bool, Query(description="Include the current answers, which annotators should not see")
+        ] = False,
     ) -> schemas.Questions:
         """Return the best questions for an annotator, the best first; an unknown annotator counts as new."""
         version = current()
         questions = live.waiting.questions(version, trim(annotator), n)
+        if not answers:
+            hidden = {"consensus", "confidence"}
+            questions = [{key: x for key, x in each.items() if key not in hidden} for each in questions]
         return schemas.Questions.model_validate({"version": version.number, "questions": questions})
 
     return router

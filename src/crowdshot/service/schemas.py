@@ -148,9 +148,9 @@ class Annotators(BaseModel):
 class Question(BaseModel):
     item: str
     gain: float
-    consensus: str
-    confidence: Share
     n_labels: int
+    consensus: str | None = None
+    confidence: Share | None = None
 
 
 class Questions(BaseModel):
