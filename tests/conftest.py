@@ -1,4 +1,4 @@
-"""One thread (two on a busy machine crawl), no cache, reproducible hypothesis runs, and a way to run commands here."""
+"""Use one thread, no cache and reproducible hypothesis runs; define fixtures for commands and the browser."""
 
 import os
 
@@ -19,15 +19,15 @@ from said import Said
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 torch.set_num_threads(1)
-os.environ["CROWDSHOT_CACHE"] = ""  # tests leave nothing in the user's own
+os.environ["CROWDSHOT_CACHE"] = ""  # tests write nothing to the user's cache
 hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("crowdshot")
 
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run a command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(progress, "PATIENCE", 60)  # a busy machine is not what stderr is tested for
+    """Run a command in this process; return its exit code, stdout and stderr."""
+    monkeypatch.setattr(progress, "PATIENCE", 60)  # a slow machine must not print progress lines
 
     def run(*arguments: object) -> Said:
         capsys.readouterr()
@@ -43,7 +43,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """One for all tests of a process: Playwright starts no second one beside the first."""
+    """Share one browser among all tests of a process, because Playwright cannot start a second one."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
     if CHROMIUM is None:
         pytest.skip("no chromium here (apt-get install chromium)")

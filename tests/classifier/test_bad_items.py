@@ -1,4 +1,4 @@
-"""What is told of items, labels and encoders that cannot be used: one sentence each."""
+"""Test the error messages for items, labels and encoders that cannot be used."""
 
 import numpy as np
 import pandas as pd
@@ -72,7 +72,7 @@ def fit(X, labels=LABELS, encoder="auto"):
         ),
     }.values(),
 )
-def test_one_sentence(do, told):
+def test_unusable_input_is_refused(do, told):
     with pytest.raises(CrowdshotError) as caught:
         do()
     assert str(caught.value) == told
@@ -81,7 +81,7 @@ def test_one_sentence(do, told):
 # ---- streams ------------------------------------------------------------------------------------------------------
 
 
-def test_a_generator_is_taken_piece_by_piece():
+def test_a_generator_is_read_in_batches():
     drawn, most = 0, 0
 
     def items():
@@ -105,7 +105,7 @@ def test_a_generator_is_taken_piece_by_piece():
     np.testing.assert_allclose(found, clf.predict_proba([TEXTS[i % 4] for i in range(3 * AT_ONCE + 5)]), atol=1e-12)
 
 
-def test_a_table_that_is_read_in_pieces(tmp_path):
+def test_a_table_in_chunks_equals_the_whole_table(tmp_path):
     table = pd.DataFrame({"age": np.arange(40.0), "town": ["York", "Bath"] * 20})
     clf = fit(table, [["a", "a"], ["b", "b"]] * 20)
     table.to_csv(tmp_path / "long.csv", index=False)
@@ -113,6 +113,6 @@ def test_a_table_that_is_read_in_pieces(tmp_path):
         np.testing.assert_allclose(clf.predict_proba(pieces), clf.predict_proba(table), atol=1e-12)
 
 
-def test_one_that_is_missing_in_a_generator_is_not_lost():
+def test_a_missing_item_of_a_generator_is_reported_with_its_position():
     with pytest.raises(CrowdshotError, match="item 0 is None, expected a text"):
         fit(TEXTS).predict(iter([None, "warm"]))

@@ -1,4 +1,4 @@
-"""`CrowdAggregator`: the same answers as the functions, in every form of labels, with weights and further labels."""
+"""Compare `CrowdAggregator` with the functions, for every form of labels, with weights and with further labels."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ ANN = Annotations.from_matrix(LABELS)
         ("majority", aggregate.majority_vote),
     ],
 )
-def test_answers_are_those_of_the_function(method, function):
+def test_results_equal_those_of_the_function(method, function):
     fitted, expected = CrowdAggregator(method).fit(LABELS), function(ANN)
     np.testing.assert_allclose(fitted.label_proba_, expected.probabilities, atol=1e-12)
     pd.testing.assert_frame_equal(fitted.consensus_, expected.to_frame())

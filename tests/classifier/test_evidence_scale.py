@@ -1,4 +1,4 @@
-"""Outside features must help, never harm: real feature vectors under many simulated crowds."""
+"""Check that features improve the consensus: real feature vectors with many simulated crowds."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def features(name):
 
 
 def soft_vote_and_prototypes(X, labels, K, queries):
-    """Chance of a right vote (ties shared) is left to the caller: vote shares, and nearest weighted prototype."""
+    """Return the votes of items, and the nearest weighted prototype of each query."""
     votes = np.stack([(labels == k).sum(1) for k in range(K)], 1).astype(float)
     share = votes / votes.sum(1, keepdims=True)
     prototypes = share.T @ X / np.maximum(share.sum(0)[:, None], 1e-9)
@@ -39,7 +39,7 @@ def soft_vote_and_prototypes(X, labels, K, queries):
 @pytest.mark.parametrize("name", ["digits", "wine"])
 @pytest.mark.parametrize("crowd", sorted(CROWDS))
 def test_consensus_beats_the_soft_vote_and_the_classifier_its_prototypes(name, crowd):
-    """Means over many crowds, 3 and 8 shots: better in both, in the consensus by a point or more."""
+    """Compare means over many crowds with 3 and 8 shots; the consensus must be better by a point or more."""
     X, truth = features(name)
     K = int(truth.max()) + 1
     n_annotators, per_item, mixture = CROWDS[crowd]
@@ -63,7 +63,7 @@ def test_consensus_beats_the_soft_vote_and_the_classifier_its_prototypes(name, c
     assert np.mean(classifier_gain) > 0, classifier_gain
 
 
-def test_the_choice_does_not_depend_on_units_or_on_where_zero_is():
+def test_the_scale_does_not_depend_on_units_or_origin():
     X, truth = features("wine")
     labels = simulate.draw_labels(torch.tensor(truth[::4]), torch.eye(3).expand(4, 3, 3) * 0.6 + 0.4 / 3).numpy()
     plain = CrowdClassifier("identity").fit(X[::4], labels)
@@ -73,7 +73,7 @@ def test_the_choice_does_not_depend_on_units_or_on_where_zero_is():
 
 
 def test_informative_features_get_more_weight_than_noise():
-    """Two clouds that tell the class, against features that know nothing of it: ten crowds each."""
+    """Compare two well-separated clusters with features that are independent of the class: ten crowds each."""
     random = np.random.default_rng(0)
     truth = np.repeat([0, 1], 30)
     chosen = {"told": [], "noise": []}
@@ -99,7 +99,7 @@ def test_a_crowd_too_large_for_the_search_is_sampled(monkeypatch):
     assert CrowdClassifier("identity", method="ours").fit(X, labels).scale_ in mixture_learners.CANDIDATES
 
 
-def test_constant_features_are_no_trouble():
+def test_constant_features_are_accepted():
     shift, factor = mixture_learners.standardise(torch.full((5, 3), 7.0))
     assert shift.tolist() == [7.0] * 3
     assert float(factor) == 1.0
@@ -108,14 +108,14 @@ def test_constant_features_are_no_trouble():
 
 
 def test_the_order_of_items_and_annotators_does_not_matter():
-    """Labels are held back by lot, and the lots are the items' and the annotators', not the rows' and the columns'."""
+    """The choice of held-out labels must depend on items and annotators, not on the order of rows and columns."""
     for seed in range(8):
         random = np.random.default_rng(seed)
         truth = np.repeat(np.arange(5), 2)
         X = np.eye(5, 6)[truth] + random.normal(0, 0.6, (10, 6))
         labels = np.where(random.random((10, 5)) < 0.6, truth[:, None], random.integers(5, size=(10, 5)))
         labels[random.random((10, 5)) < 0.4] = -1
-        labels[np.arange(10), random.integers(5, size=10)] = truth  # nobody is without a label
+        labels[np.arange(10), random.integers(5, size=10)] = truth  # every item has a label
         plain = CrowdClassifier("identity").fit(X, labels, classes=range(5))
         rows, columns = random.permutation(10), random.permutation(5)
         moved = CrowdClassifier("identity").fit(X[rows], labels[rows][:, columns], classes=range(5))
@@ -123,7 +123,7 @@ def test_the_order_of_items_and_annotators_does_not_matter():
         np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X), atol=1e-4)
 
 
-def test_the_order_does_not_matter_where_items_are_twins():
+def test_the_order_of_duplicate_items_does_not_matter():
     random = np.random.default_rng(0)
     truth = np.tile(np.repeat(np.arange(3), 10), 2)
     X = np.tile(np.eye(3, 4)[truth[:30]] + random.normal(0, 0.7, (30, 4)), (2, 1))

@@ -1,4 +1,4 @@
-"""True classes that are known: held fixed, labelled or not, taught from, and compared with what is believed without."""
+"""Test gold labels: they are fixed, inform the model, and are compared with the consensus without them."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ METHODS = ["auto", "features", "labeling-search", "ours", "paper", "LRDS", "PrSV
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gold_is_held_fixed_against_everyone_and_without_labels(method):
-    gold = {0: "dog", 4: "owl", 15: "dog"}  # all say that 0 is a cat, nobody says anything of 4 or knows an owl
+    gold = {0: "dog", 4: "owl", 15: "dog"}  # all labels of 0 are cat; 4 has no label; no annotator uses owl
     x = X.copy()
     x[[0, 4]] = [2, 0], [0, 5]
     clf = CrowdClassifier("identity", method=method).fit(x, LABELS, gold=gold)
@@ -49,13 +49,13 @@ def test_without_gold_nothing_changes(method):
         ["dog", None, None, None, "cat", *[None] * 15],
     ],
 )
-def test_gold_comes_in_any_form(gold):
+def test_gold_is_accepted_in_any_form(gold):
     expected = CrowdClassifier("identity").fit(X, LABELS, gold={0: "dog", 4: "cat"})
     found = CrowdClassifier("identity").fit(X, LABELS, gold=gold)
     np.testing.assert_array_equal(found.label_proba_, expected.label_proba_)
 
 
-def test_numbers_may_be_written_as_text_and_minus_one_is_no_gold():
+def test_numbers_may_be_text_and_minus_one_is_missing_gold():
     numbers = np.where(LABELS == "cat", 0, np.where(LABELS == "dog", 1, -1))
     expected = CrowdClassifier("identity").fit(X, numbers, gold={0: 1})
     for gold in ({0: "1"}, {0: 1.0}, [1, *[-1] * 19]):
@@ -64,7 +64,7 @@ def test_numbers_may_be_written_as_text_and_minus_one_is_no_gold():
         np.testing.assert_array_equal(found.label_proba_, expected.label_proba_)
 
 
-def test_gold_goes_by_the_names_of_items():
+def test_gold_is_matched_by_item_names():
     paths = [f"photos/{i}.png" for i in range(20)]
     table = Annotations.from_matrix(LABELS, items=[f"{i}.png" for i in range(20)])
     clf = CrowdClassifier("identity")
@@ -78,7 +78,7 @@ def test_gold_goes_by_the_names_of_items():
         clf.fit_embeddings(embeddings, table, items=files, gold={"5.png": "dog", "photos/5.png": "cat"})
 
 
-def test_what_would_be_believed_without_is_told():
+def test_gold_is_compared_with_the_consensus_without_it():
     gold = {0: "dog", 1: "cat", 4: "owl", 15: "dog"}
     clf = CrowdClassifier("identity").fit(X, LABELS, gold=gold)
     without = CrowdClassifier("identity").fit(X, LABELS).consensus_
@@ -93,27 +93,27 @@ def test_what_would_be_believed_without_is_told():
     assert found.confidence == pytest.approx(without["confidence"][[0, 1, 15]].mean())
 
 
-def test_annotators_are_judged_by_gold():
-    """Two say the same of everything and are wrong on gold; a third contradicts them and is right there."""
+def test_gold_informs_annotator_accuracies():
+    """Two annotators always agree and are wrong on gold items; the third disagrees with them and is right there."""
     random = np.random.default_rng(1)
     truth = random.integers(2, size=60)
     wrong = np.where(random.random(60) < 0.5, truth, 1 - truth)
     said = np.stack([wrong, wrong, truth], 1)
-    x = random.normal(size=(60, 2))  # which say nothing
+    x = random.normal(size=(60, 2))  # uninformative
     gold = {i: int(truth[i]) for i in range(40)}
     before, after = (CrowdClassifier("identity").fit(x, said, gold=g).annotators_["accuracy"] for g in (None, gold))
     assert before[0] > before[2]
     assert after[2] > 0.8 > 0.65 > after[0]
 
 
-def test_a_crowd_that_shares_its_mistakes_is_told():
+def test_shared_mistakes_on_gold_are_reported():
     gold = dict(enumerate(np.where(TRUTH == "cat", "dog", "cat")))
     assert agreement(CrowdClassifier("identity").fit(X, LABELS, gold=gold).gold_).shared_mistakes
     gold = dict(enumerate(TRUTH))
     assert not agreement(CrowdClassifier("identity").fit(X, LABELS, gold=gold).gold_).shared_mistakes
 
 
-def test_labels_of_one_class_and_gold_of_another():
+def test_gold_may_add_a_class_that_no_annotator_chose():
     said = np.full((6, 2), "cat")
     clf = CrowdClassifier("identity").fit(X[[0, 1, 2, 3, 11, 12]], said, gold={4: "dog", 5: "dog"})
     assert clf.consensus_["label"].tolist() == ["cat"] * 4 + ["dog"] * 2
@@ -141,7 +141,7 @@ def test_gold_is_saved(tmp_path):
         (pd.DataFrame({"item": [0]}), None, "gold has 1 column, expected the item and its true label."),
     ],
 )
-def test_what_is_wrong_with_gold_is_told(gold, classes, message):
+def test_invalid_gold_is_refused(gold, classes, message):
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier("identity").fit(X, LABELS, gold=gold, classes=classes)
     assert str(error.value) == message
@@ -162,12 +162,12 @@ def test_the_mixture_without_embeddings_is_dawid_skene_with_gold():
     fit = mixture.fit(nothing, torch.from_numpy(said), 3, steps=4, b=1.5, c=0.5, truth=truth)
     np.testing.assert_allclose(fit.responsibilities, expected.probabilities, atol=1e-12)
     np.testing.assert_allclose(fit.confusion, expected.confusion, atol=1e-12)
-    # both count priors, by other constants
+    # both have priors, with different constants
     np.testing.assert_allclose(fit.log_posterior.diff(), np.diff(expected.log_posterior), atol=1e-9)
 
 
-def test_labelings_with_gold_are_those_of_all_that_have_it():
-    """With room for all labelings, gold is what conditioning on it gives."""
+def test_gold_conditions_the_labeling_posterior():
+    """If the search keeps all labelings, gold must equal conditioning the posterior on it."""
     torch.manual_seed(0)
     u, said = torch.randn(5, 3, dtype=torch.float64), torch.randint(3, (5, 3))
     truth = torch.tensor([-1, 2, -1, -1, 0])

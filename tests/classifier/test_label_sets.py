@@ -1,4 +1,4 @@
-"""Answers that name several labels: a yes/no question each, against classifiers that answer one question alone."""
+"""Test answers that name several labels: compare with one yes/no classifier per label."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ SEVERAL = {"method": "features", "settings": {"several": True}}
 
 
 def problem(n=60, M=4, annotators=4, right=0.85, seed=0, noise=1.0):
-    """X (n, 8) in which every label adds a direction of its own, the true sets (n, M), and what people say."""
+    """Return X (n, 8), to which every label adds its own direction, the true sets (n, M), and the crowd's labels."""
     random = np.random.default_rng(seed)
     truth = random.random((n, M)) < 0.35
     truth[np.arange(n), random.integers(M, size=n)] |= ~truth.any(1)
@@ -29,7 +29,7 @@ def holds(sets, M):
 
 
 def each_alone(X, labels, M):
-    """(n, M): the probability of yes by M classifiers, each of which knows one label and no set."""
+    """Return (n, M) probabilities of yes from M separate classifiers, one per label."""
     yes = []
     for k in range(M):
         words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
@@ -38,7 +38,7 @@ def each_alone(X, labels, M):
     return np.stack(yes, 1)
 
 
-def test_a_set_is_as_probable_as_all_its_answers_together_among_sets_that_were_named():
+def test_set_probability_is_the_normalised_product_over_its_labels():
     X, _, labels = problem()
     clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels)
     yes, has = each_alone(X, labels, 4), holds(clf.classes_, 4)
@@ -50,7 +50,7 @@ def test_a_set_is_as_probable_as_all_its_answers_together_among_sets_that_were_n
 
 
 @pytest.mark.slow
-def test_many_sets_are_better_known_so_than_as_classes_of_their_own():
+def test_separate_labels_are_more_accurate_than_sets_as_classes():
     X, truth, labels = problem(250, M=6, seed=1)
     new, sought, X, truth, labels = X[150:], truth[150:], X[:150], truth[:150], labels[:150]
     found, as_classes = (CrowdClassifier("identity", **how).fit(X, labels) for how in (SEVERAL, {"method": "features"}))
@@ -61,7 +61,7 @@ def test_many_sets_are_better_known_so_than_as_classes_of_their_own():
     assert (holds(found.predict(new), 6) == sought).mean() > 0.9
 
 
-def test_a_label_that_every_set_has_and_true_sets_that_are_known(tmp_path):
+def test_a_label_in_every_set_and_gold_sets(tmp_path):
     X, _, labels = problem(30, M=3)
     labels = [[f"{label};owl" for label in row] for row in labels]
     gold = {0: "bird;cat;dog;owl", 1: "dog;owl"}
@@ -75,7 +75,7 @@ def test_a_label_that_every_set_has_and_true_sets_that_are_known(tmp_path):
     assert again.update({2: {9: "cat;owl"}}).settings_ == {"several": True}
 
 
-def test_what_features_were_worth_is_that_of_the_questions():
+def test_feature_value_is_that_of_the_yes_no_questions():
     X, _, labels = problem(noise=0.3)
     clf = CrowdClassifier("identity", **SEVERAL)
     embeddings = clf.embed(X)
@@ -104,13 +104,13 @@ def test_probabilities_of_another_classifier_are_split_among_the_questions():
     assert (holds(known.consensus_["label"], 2) == truth).all(1).mean() > 0.9
 
 
-def test_a_setting_that_is_none():
+def test_an_invalid_setting_is_refused():
     X, _, labels = problem(10)
     with pytest.raises(CrowdshotError, match=r"^settings has 'yes' for several, expected true or false.$"):
         CrowdClassifier("identity", method="features", settings={"several": "yes"}).fit(X, labels)
 
 
-def test_members_are_all_that_were_named():
+def test_members_are_all_labels_that_occur():
     labels = [[";".join(one)] for one in product(["cat"], ["dog", "owl"])] * 6
     X = np.tile([[0.0, 1.0], [5.0, 1.0]], (6, 1)).astype(np.float32)
     clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels)

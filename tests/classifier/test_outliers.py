@@ -1,4 +1,4 @@
-"""Labels and items to look at again: quality by hand, mistakes and strangers that were put there."""
+"""Test label quality and outliers: values by hand, and planted mistakes and outliers."""
 
 import doctest
 
@@ -23,7 +23,7 @@ def test_examples():
     assert doctest.testmod(annotator_quality).failed == 0
 
 
-def test_quality_is_the_belief_in_what_was_said():
+def test_quality_is_the_posterior_of_the_chosen_label():
     ann = Annotations.from_matrix([["x", "y"], ["y", None]], items=["a", "b"], annotators=["ann", "bob"])
     posterior = np.array([[0.8, 0.2], [0.3, 0.7]])
     table = annotator_quality.label_quality(ann, posterior)
@@ -38,7 +38,7 @@ def test_quality_is_the_belief_in_what_was_said():
 
 
 @pytest.mark.parametrize("method", ["auto", "labeling-search", "ours"])
-def test_mistakes_are_found(method):
+def test_planted_mistakes_are_found(method):
     clf = CrowdClassifier("identity", method=method).fit(X, SAID)
     wrong = clf.likely_wrong_
     assert sorted(zip(wrong["item"], wrong["annotator"], strict=True)) == MISTAKES
@@ -46,7 +46,7 @@ def test_mistakes_are_found(method):
     assert (clf.label_quality_["quality"].to_numpy() > 0.5).sum() == SAID.size - len(MISTAKES)
 
 
-def test_strangers_are_found():
+def test_planted_outliers_are_found():
     x = X.copy()
     x[[5, 40]] = [[30, -30, 30], [-20, 25, -20]]
     clf = CrowdClassifier("identity").fit(x, SAID)
@@ -66,14 +66,14 @@ def test_distances_by_hand():
     assert table["nearest"][[0, 2, 3]].tolist() == [1, 1, 2]
 
 
-def test_alike_items_and_one_item_are_no_outliers():
+def test_identical_items_and_a_single_item_are_no_outliers():
     ann = Annotations.from_matrix([0, 1, 0, 1, 0, 1])
     assert not find_outliers(np.ones((6, 2)), ann, np.full((6, 2), 0.5))["outlier"].any()
     one = Annotations.from_matrix([0])
     assert find_outliers(np.ones((1, 2)), one, np.ones((1, 1)))["outlier"].tolist() == [False]
 
 
-def test_tables_use_the_names_that_came_in():
+def test_tables_use_the_names_of_the_input():
     table = pd.DataFrame(
         [(f"i{i}", f"w{r}", f"c{SAID[i, r]}") for i in range(60) for r in range(3)],
         columns=["image", "worker", "answer"],

@@ -1,4 +1,4 @@
-"""A labelling lead's way: a messy sheet, its page, corrections in a browser, a second round, and both compared."""
+"""Test a whole project: a messy sheet, its report, corrections in a browser, a second round, and a comparison."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ PEOPLE = {"Anna": 0.9, "Bernd": 0.8, "Cleo": 0.7}
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """messy.xlsx and photos of bright cats and dark dogs; two spellings, and addresses beside the labels."""
+    """Write messy.xlsx and photos of bright cats and dark dogs, with two spellings and a column of addresses."""
     random = np.random.default_rng(0)
     book = openpyxl.Workbook()
     book.active.append(["Image", "Email Address", *PEOPLE])
@@ -43,7 +43,7 @@ def run(desk: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def correct(browser: Any, page_file: Path, number: int, out: Path) -> None:
-    """In the page: go through that many items by keyboard, choose the second guess each time, and take them away."""
+    """Review so many items of the page by keyboard, choose the second class of each, and download the decisions."""
     page = browser.new_page()
     page.goto(page_file.as_uri())
     page.locator("#item-list .item:not([hidden])").first.locator("[data-do=open]").first.click()

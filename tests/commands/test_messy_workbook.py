@@ -1,4 +1,4 @@
-"""A sheet as a labelling lead exports it, through the real command line: what is read, what is told, what comes out."""
+"""Read a messy spreadsheet on the command line: check what is read, the messages, and the results."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from PIL import Image
 
 from forked import crowdshot as run
 
-# People spell labels their own way, one writes -1 for nothing, and much stands beside the labels.
+# Labels have several spellings, one annotator writes -1 for no label, and there are many other columns.
 HEADER = ["#", "Bild", "Anna", "Email Address", "Bernd", "Datum", "Cleo", "Batch", "Notes", "Final label", None]
 SAID = [
     ("Katze", "katze", "KATZE "),
@@ -25,7 +25,7 @@ STRAYS = ["#", "Email Address", "Datum", "Batch", "Notes", "Final label"]
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory) -> Path:
-    """messy.xlsx, photos in two folders (two of them unlabelled), and a list of what is known."""
+    """Write messy.xlsx, photos in two folders (two photos without labels), and a table of gold labels."""
     root = tmp_path_factory.mktemp("desk")
     book = openpyxl.Workbook()
     sheet = book.active
@@ -81,7 +81,7 @@ def test_labels_alone(desk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_an_option_twins_are_told(desk: Path) -> None:
+def test_near_duplicate_labels_are_reported_without_an_option(desk: Path) -> None:
     done = run(desk, "next", "messy.xlsx", "--sheet", "Labels", "--json")
     assert done.returncode == 0
     assert "The labels 'Hund' and 'hund' are read as two different labels (and 1 more group like it)." in (done.stderr)
@@ -89,7 +89,7 @@ def test_without_an_option_twins_are_told(desk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_with_photos_and_to_new_ones(desk: Path) -> None:
+def test_adapt_with_photos_and_predict(desk: Path) -> None:
     given = ["--images", "photos", "--encoder", "glyphs", "--merge-case"]
     done = run(desk, "adapt", "messy.xlsx", *given, "--out", "results", "--json")
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_with_photos_and_to_new_ones(desk: Path) -> None:
         *ORDER,
         "IMG_7.png",
         "IMG_6.png",
-    ]  # as in the sheet, then what it does not have
+    ]  # in the order of the sheet, then the others
     page = (desk / "results" / "report.html").read_text("utf-8")
     assert "example.org" not in page
     assert "--merge-case" in page
@@ -121,12 +121,12 @@ def test_with_photos_and_to_new_ones(desk: Path) -> None:
         (["--sheet", "Legend"], "messy.xlsx, sheet 'Legend' has no column for the item"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_nothing_stays(desk: Path, given: list[str], sentence: str) -> None:
+def test_errors_are_printed_and_leave_no_files(desk: Path, given: list[str], sentence: str) -> None:
     there = sorted(desk.rglob("*"))
     done = run(desk, "adapt", "messy.xlsx", "--images", "photos", *given, "--out", "wrong")
     assert (done.returncode, done.stdout) == (2, "")
-    told = done.stderr.splitlines()
-    assert sentence in " ".join(" ".join(told).split())
-    starts = [line for line in told if not line.startswith("  ")]  # hints are indented
+    lines = done.stderr.splitlines()
+    assert sentence in " ".join(" ".join(lines).split())
+    starts = [line for line in lines if not line.startswith("  ")]  # hints are indented
     assert all(line.startswith("crowdshot: note: ") for line in starts[:-1])
     assert sorted(desk.rglob("*")) == there

@@ -28,32 +28,32 @@ def test_adapt_and_predict(tmp_path):
     )
     frame.loc[[3, 8], ["age", "town"]] = None
     frame.to_csv(tmp_path / "people.csv", index=False)
-    said = [(f"p{i}", who, "old" if kind[i] else "young") for i in range(36) for who in "abc"]
-    pd.DataFrame(said, columns=["id", "worker", "label"]).to_csv(tmp_path / "labels.csv", index=False)
+    triples = [(f"p{i}", who, "old" if kind[i] else "young") for i in range(36) for who in "abc"]
+    pd.DataFrame(triples, columns=["id", "worker", "label"]).to_csv(tmp_path / "labels.csv", index=False)
     done = call(tmp_path, "adapt", "labels.csv", "--features", "people.csv", "--out", "results")
     assert done.returncode == 0, done.stderr
     assert "hardly ever recur, which are left out: 'name'" in done.stderr
     assert "a table with 1 column of numbers and 1 of categories; left out: name" in done.stdout
-    # numbers alone, this time: still a table to the model
+    # only numbers in these rows, but the model still reads them as a table
     frame.iloc[:4, [0, 1]].assign(town="York").to_csv(tmp_path / "new.csv", index=False)
-    told = call(tmp_path, "predict", "results/model.safetensors", "--features", "new.csv", "--json")
-    assert told.returncode == 0, told.stderr
-    assert [row["id"] for row in json.loads(told.stdout)["predictions"]] == ["p0", "p1", "p2", "p3"]
+    predicted = call(tmp_path, "predict", "results/model.safetensors", "--features", "new.csv", "--json")
+    assert predicted.returncode == 0, predicted.stderr
+    assert [row["id"] for row in json.loads(predicted.stdout)["predictions"]] == ["p0", "p1", "p2", "p3"]
     frame[["id", "age"]].to_csv(tmp_path / "less.csv", index=False)
-    told = call(tmp_path, "predict", "results/model.safetensors", "--features", "less.csv")
-    assert (told.returncode, told.stdout) == (2, "")
-    assert "less.csv has no column 'town', expected one, as in fit." in told.stderr
+    predicted = call(tmp_path, "predict", "results/model.safetensors", "--features", "less.csv")
+    assert (predicted.returncode, predicted.stdout) == (2, "")
+    assert "less.csv has no column 'town', expected one, as in fit." in predicted.stderr
 
 
 def labelled(folder):
-    """Three annotators' labels of p0 to p39, by turns "old" and "young"."""
-    said = [(f"p{i}", who, "old" if i % 2 else "young") for i in range(40) for who in "abc"]
-    pd.DataFrame(said, columns=["id", "worker", "label"]).to_csv(folder / "labels.csv", index=False)
+    """Write three annotators' labels of p0 to p39, "young" and "old" in turn."""
+    triples = [(f"p{i}", who, "old" if i % 2 else "young") for i in range(40) for who in "abc"]
+    pd.DataFrame(triples, columns=["id", "worker", "label"]).to_csv(folder / "labels.csv", index=False)
     return LabelFiles([folder / "labels.csv"])
 
 
-def test_columns_of_numbers_go_by_name(tmp_path):
-    """The classes lie along one column, and change places where it is taken for the other."""
+def test_numeric_columns_are_matched_by_name(tmp_path):
+    """One column separates the classes; mixing up the columns would swap the predictions."""
     random = np.random.default_rng(0)
     kind = np.arange(40) % 2
     frame = pd.DataFrame({"id": [f"p{i}" for i in range(40)], "one": 4.0 * kind, "two": 4.0 - 4 * kind})
@@ -70,7 +70,7 @@ def test_columns_of_numbers_go_by_name(tmp_path):
         save(tmp_path / name, index=False)
         found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / name))[1]
         pd.testing.assert_frame_equal(found, expected)
-    np.save(tmp_path / "f.npy", frame[["one", "two"]].to_numpy())  # has no names: by position
+    np.save(tmp_path / "f.npy", frame[["one", "two"]].to_numpy())  # without names, columns are matched by position
     found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.npy"))[1]
     assert found["label"].tolist() == expected["label"].tolist()
     frame.rename(columns={"two": "three"}).to_csv(tmp_path / "other.csv", index=False)
@@ -78,18 +78,18 @@ def test_columns_of_numbers_go_by_name(tmp_path):
         run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "other.csv"))
 
 
-def test_columns_that_are_left_out_are_told_once(tmp_path):
+def test_left_out_columns_are_reported_once(tmp_path):
     frame = pd.DataFrame({"id": [f"p{i}" for i in range(40)], "town": ["Bath", "York"] * 20, "same": "x"})
     frame.to_csv(tmp_path / "f.csv", index=False)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv"))
-    assert [str(note.message) for note in told] == [
+    assert [str(note.message) for note in caught] == [
         "X has columns whose cells are constant or hardly ever recur, which are left out: 'same'."
     ]
 
 
-def test_a_model_without_names_goes_by_position(tmp_path):
+def test_without_names_columns_are_matched_by_position(tmp_path):
     random, kind = np.random.default_rng(0), np.arange(40) % 2
     X = random.normal(size=(40, 2)) + 4 * kind[:, None] * [1, -1]
     np.savez(tmp_path / "f.npz", ids=np.array([f"p{i}" for i in range(40)]), features=X)

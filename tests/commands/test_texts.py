@@ -1,4 +1,4 @@
-"""Texts on the command line, as a stranger uses them."""
+"""Test texts on the command line as a new user would use them."""
 
 import json
 
@@ -14,7 +14,7 @@ NEW = ["such a lovely evening", "an awful and boring evening"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Ten reviews of three annotators, of whom one is wrong of two, and two that nobody labelled."""
+    """Write ten reviews labelled by three annotators, one of whom errs twice, and two unlabelled reviews."""
     root = tmp_path_factory.mktemp("texts")
     texts = pd.DataFrame({"item": [f"r{i}" for i in range(12)], "text": [*GOOD, *BAD, *NEW]})
     texts.to_csv(root / "reviews.csv", index=False)
@@ -74,7 +74,7 @@ def test_adapt_and_predict(made, tmp_path, labels, texts):
     )
     consensus = pd.read_csv(tmp_path / "results" / "consensus.csv", dtype=str)
     assert consensus["label" if "label" in consensus else "tone"].tolist()[:10] == ["good"] * 5 + ["bad"] * 5
-    if len(consensus) > 10:  # those that nobody labelled
+    if len(consensus) > 10:  # unlabelled
         assert consensus.iloc[10:, 1].tolist() == ["good", "bad"]
     page = (tmp_path / "results" / "report.html").read_text()
     assert "texts are represented by a sentence network" in page
@@ -103,7 +103,7 @@ def test_next_shows_texts(made, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_refused_and_what_is_left_out(made, tmp_path):
+def test_invalid_texts_are_refused_and_unknown_items_left_out(made, tmp_path):
     (tmp_path / "some.csv").write_text("item,text\nr0,\n" + "".join(f"r{i},{t}\n" for i, t in enumerate(GOOD[1:], 1)))
     for words, told in [
         (("--texts", "reviews.csv", "--images", "folder"), "--texts cannot be combined with images"),

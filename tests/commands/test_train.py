@@ -1,4 +1,4 @@
-"""``crowdshot train``: from a file to an encoder with its card; interrupted, killed, spread over processes, refused."""
+"""Test ``crowdshot train``: the encoder and its card, interruptions, kills, several processes, and bad options."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ NETWORK = {"width": 4, "image_size": 16, "device": "cpu"}
 
 
 def typed(settings):
-    """As options."""
+    """Return the settings as command-line options."""
     words = {k: "{}:{}".format(*v) if isinstance(v, tuple) else str(v) for k, v in settings.items()}
     return [word for k, v in words.items() for word in (f"--{k.replace('_', '-')}", v)]
 
@@ -59,7 +59,7 @@ OPTIONS = typed({**SETTINGS, **NETWORK, "objective": "mixture"})
 
 
 def train_encoder(source, out, recipe, others=(), **given):
-    """As the command calls it, whichever values the settings belong to."""
+    """Train with these settings, as the command does."""
     network = {field.name: given.pop(field.name) for field in fields(Network) if field.name in given}
     return train.train_encoder(TrainingFiles(source, out, **given), recipe, Network(**network), others=others)
 
@@ -74,7 +74,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(source, tmp_path_factory):
-    """The encoder of a run that nothing happened to."""
+    """Return the encoder of an uninterrupted run."""
     out = tmp_path_factory.mktemp("undisturbed") / "encoder.safetensors"
     train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
     return load_encoder(out)
@@ -87,7 +87,7 @@ def same(a, b):
 
 
 def call(*arguments):
-    """In this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(app, ["train", *map(str, arguments)])
 
 
@@ -95,7 +95,7 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-# --- what comes out --------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_encoder_with_a_card_and_a_history(source, tmp_path, undisturbed, monkeypatch):
@@ -135,8 +135,8 @@ def test_an_encoder_with_a_card_and_a_history(source, tmp_path, undisturbed, mon
 
 
 @pytest.mark.slow
-def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
-    """By soft votes, which the encoder was trained for, and by the default method with the card's settings."""
+def test_held_out_classes_are_tested_with_the_methods_of_users(tmp_path):
+    """Test with soft votes, for which the encoder was trained, and with the default method and the card's settings."""
     rng = np.random.default_rng(0)
     features = np.repeat(rng.normal(0, 2, (14, 5)), 20, 0) + rng.normal(0, 1, (280, 5))
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(14), 20))
@@ -158,8 +158,8 @@ def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_an_objective_it_is_what_the_default_method_wants(tmp_path):
-    """Clean labels, many classes at a time, a rate that falls: said by the recipe, and where it is asked for."""
+def test_the_default_objective_suits_the_default_method(tmp_path):
+    """The default recipe uses clean labels, many classes per episode and a falling learning rate."""
     features = np.random.default_rng(0).normal(0, 3, (20, 5)).repeat(15, 0)
     np.savez(tmp_path / "x.npz", features=features, labels=np.arange(300) // 15)
     few = ["--iterations", 2, "--validate-every", 2, "--validation-episodes", 2]
@@ -179,7 +179,7 @@ def test_without_an_objective_it_is_what_the_default_method_wants(tmp_path):
     assert load_encoder(tmp_path / "paper").card["recipe"] == paper.to_card()
 
 
-def test_features_and_all_the_options(tmp_path):
+def test_features_with_all_options(tmp_path):
     rng = np.random.default_rng(0)
     features = np.repeat(rng.normal(0, 3, (10, 5)), 8, 0) + rng.normal(0, 0.3, (80, 5))
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(10), 8))
@@ -214,8 +214,8 @@ def test_real_annotators(tmp_path):
     assert "consensus" in described["truth"]
 
 
-def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypatch):
-    """The source's features were standardised for training; the backbone's are not, before they reach the head."""
+def test_a_head_on_a_backbone_includes_standardisation(tmp_path, monkeypatch):
+    """Features are standardised for training, but the backbone gives the head features that are not standardised."""
     rng = np.random.default_rng(0)
     features = rng.normal(3, 2, (60, 1280)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.arange(60) % 10)
@@ -228,7 +228,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
     assert_close(on_images.module.head.weight, encoder.module.layers[0].weight)  # as it was trained
 
 
-# --- what is refused before any work ---------------------------------------------------------------------------------
+# --- refusals before training ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_bad_options(source, tmp_path, options, sentence):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_path, monkeypatch):
+def test_unwritable_outputs_are_refused_before_training(source, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
 
     def refused(out, sentence):
@@ -267,7 +267,7 @@ def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_p
 
     refused(tmp_path, "is a folder")
     refused(tmp_path / "nowhere" / "out", "in the folder .*, which does not exist")
-    if Path("/proc/self").is_dir():  # where even root may not write
+    if Path("/proc/self").is_dir():  # even root cannot write here
         refused(Path("/proc/self/out"), r"could not be written to the folder /proc/self \(")
 
 
@@ -275,7 +275,7 @@ def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_path, undisturbed, monkeypatch, number):
+def test_a_signal_finishes_the_step_and_the_same_command_continues(source, tmp_path, undisturbed, monkeypatch, number):
     out = tmp_path / "out"
     usual = signal.getsignal(number)
     tick = TrainingLog.tick
@@ -292,7 +292,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
     assert f"repeat the same command to continue from {out}.checkpoint" in result.output
     assert signal.getsignal(number) is usual
     assert not out.exists()
-    leftover = tmp_path / ".out.checkpoint.1234.tmp"  # as if killed while it wrote
+    leftover = tmp_path / ".out.checkpoint.1234.tmp"  # as if killed while writing
     leftover.write_text("half")
 
     result = call(source, "--out", out, *OPTIONS)
@@ -304,7 +304,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
     assert [row.split(",")[0] for row in rows] == ["iteration", "10", "20", "30"]
 
 
-def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
+def test_another_command_does_not_continue_the_run(source, tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "interruptions", lambda: Interrupted())
     assert call(source, "--out", tmp_path / "out", *OPTIONS).exit_code == 130
     result = call(source, "--out", tmp_path / "out", *OPTIONS, "--steps", "3")
@@ -314,7 +314,7 @@ def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
 
 
 class Interrupted:
-    """From the first step on."""
+    """Stop from the first step on."""
 
     def __enter__(self):
         return lambda: True
@@ -365,8 +365,8 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_random_moments_the_weights_are_the_same_to_the_bit(source, tmp_path, undisturbed):
-    """One process that has imported everything starts the run, kills it and starts it again."""
+def test_kills_at_random_times_do_not_change_any_bit_of_the_weights(source, tmp_path, undisturbed):
+    """A process that has imported everything starts the run, kills it and starts it again."""
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", KILLER, source, str(out), json.dumps(SETTINGS), json.dumps(NETWORK)],
@@ -410,7 +410,7 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path):
-    """Within 1e-6: nothing but the order of two summands could differ, and two have no order."""
+    """Compare to 1e-6; a sum of two terms does not depend on their order."""
     alone = tmp_path / "alone"
     train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
     both = tmp_path / "both"
@@ -426,13 +426,13 @@ def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path
     assert done.returncode == 0, done.stderr
     one, two = load_encoder(alone), load_encoder(both)
     assert two.card["recipe"]["episodes"] == 2
-    for name, value in one.module.state_dict().items():  # running statistics of batch normalisation among them
+    for name, value in one.module.state_dict().items():  # including running statistics of batch normalisation
         assert_close(two.module.state_dict()[name], value, atol=1e-6, rtol=0)
     losses = [[row.split(",")[1] for row in path.read_text().splitlines()] for path in sorted(tmp_path.glob("*.csv"))]
     assert losses[0] == losses[1]
 
 
-# --- what a person sees ----------------------------------------------------------------------------------------------
+# --- progress --------------------------------------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -444,7 +444,7 @@ def progress(iteration, accuracy=0.5, best=0.5):
     return Progress(iteration, 40, [0.25], [accuracy], [best], [False], [None])
 
 
-def test_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
+def test_progress_lines_without_a_terminal(tmp_path, monkeypatch):
     clock = iter(range(0, 10_000, 5))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     stream = io.StringIO()
@@ -461,7 +461,7 @@ def test_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
     assert all(line.startswith("iteration ") and "accuracy" not in line for line in between)
 
 
-def test_a_model_that_diverged_is_told_once(tmp_path):
+def test_a_diverged_model_is_reported_once(tmp_path):
     stream = io.StringIO()
     log = TrainingLog(tmp_path / "history.csv", stream=stream)
     log.tick(1, 40)
@@ -470,7 +470,7 @@ def test_a_model_that_diverged_is_told_once(tmp_path):
     assert stream.getvalue().count("model 1: the loss is not finite since iteration 17") == 1
 
 
-def test_a_terminal_shows_one_line(tmp_path):
+def test_progress_on_a_terminal_is_one_line(tmp_path):
     stream = Terminal()
     log = TrainingLog(tmp_path / "history.csv", stream=stream)
     log.tick(1, 40)
@@ -482,21 +482,21 @@ def test_a_terminal_shows_one_line(tmp_path):
     assert re.search(r"^iteration 40/40, loss 0.2500, accuracy 0.6250, [\d.e+]+ iterations/s, 0:00:00 le?f?t?", last)
 
 
-def test_a_strange_file_is_not_taken_for_a_history(tmp_path):
+def test_another_file_is_refused_as_a_history(tmp_path):
     (tmp_path / "history.csv").write_text("my,own\n1,2\n")
     with pytest.raises(CrowdshotError, match=r"history.csv is not the history of a training run"):
         TrainingLog(tmp_path / "history.csv", resumed=True)
 
 
-def test_an_encoder_sees_later_what_it_saw_in_training(source, undisturbed):
-    """The whole way: an image of the source through `embed` and through the pool."""
+def test_embedding_uses_the_preprocessing_of_training(source, undisturbed):
+    """Compare `embed` with the network applied to images that were read with the encoder's preprocessing."""
     images = np.load(source)["images"][:5]
     pixels = read_images(images, undisturbed.input)
     assert_close(undisturbed.embed(images), undisturbed.module(pixels).detach())
 
 
-def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, undisturbed, tmp_path):
-    """Three candidates in one stack; the first is the run that `undisturbed` made alone."""
+def test_validation_chooses_among_recipes_trained_together(source, undisturbed, tmp_path):
+    """Train three candidates in one stack; the first equals the run of `undisturbed`."""
     recipe = Recipe(**SETTINGS)
     others = [replace(recipe, steps=1), replace(recipe, b=1.0)]
     out, rival = tmp_path / "best.safetensors", tmp_path / "rival.safetensors"
@@ -517,7 +517,7 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
         ({"backbone": "lite0", "hidden": (8,)}, r"hidden is \[8\], .* expected none"),
     ],
 )
-def test_what_would_fail_in_the_end_is_told_before_training(source, tmp_path, settings, message):
+def test_late_failures_are_found_before_training(source, tmp_path, settings, message):
     with pytest.raises(CrowdshotError, match=message):
         train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
     assert not list(tmp_path.iterdir())

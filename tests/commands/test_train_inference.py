@@ -1,4 +1,4 @@
-"""``crowdshot train-inference``: a network and its card, projects left out, and refusal of what is worse."""
+"""Test ``crowdshot train-inference``: a network and its card, left-out projects, and refusal of worse networks."""
 
 import json
 import re
@@ -24,12 +24,12 @@ from forked import crowdshot
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Few simulated labels a step."""
+    """Use few simulated labels per step."""
     monkeypatch.setattr(label_model_training, "Settings", partial(Settings, labels=200))
 
 
 def write(folder: Path, majority_is_right: bool = True, seed: int = 0) -> None:
-    """30 items with six labels each, of which four are right, or two."""
+    """Write 30 items with six labels each, four or two of which are correct."""
     folder.mkdir(parents=True)
     randomness = np.random.default_rng(seed)
     truth = randomness.integers(2, size=30)
@@ -62,14 +62,14 @@ def test_a_network_and_its_card(past, tmp_path):
     assert card["scores_left_out"].keys() == {"moths"}
     assert (card["command"], card["started_from"]) == ("crowdshot train-inference", None)
     assert card["learned_from"]["world"]["spammers"] == [0, 0.5]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint is left
     told = summarise(result).splitlines()
     assert told[0].split() == ["used", "for", "training", "accuracy", "log-loss", "over", "accepted", "right"]
     assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
     assert told[-1] == str(out)
 
 
-def test_aggregate_takes_what_was_trained(past, tmp_path, call):
+def test_aggregate_uses_the_trained_network(past, tmp_path, call):
     labels, out, table = past / "birds" / "answers.csv", tmp_path / "network.safetensors", tmp_path / "consensus.csv"
     run_train_inference(InferenceFiles(out, past), iterations=3)
     given = aggregate.learned(read_labels(labels).annotations, network=out).probabilities
@@ -87,13 +87,13 @@ def test_aggregate_takes_what_was_trained(past, tmp_path, call):
     assert "is truncated or damaged" in call("aggregate", labels, "--network", out).err
 
 
-def test_simulated_crowds_are_enough(tmp_path):
+def test_training_needs_no_real_crowds(tmp_path):
     result = run_train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
     assert (result.trained.learned_from, result.trained.scores) == ([], {})
     assert summarise(result) == str(tmp_path / "n.safetensors")
 
 
-def test_it_starts_from_another_network(past, tmp_path):
+def test_training_starts_from_another_network(past, tmp_path):
     start = label_model.fresh(0, 2, 5)
     save_network(tmp_path / "start.safetensors", start, {})
     files = InferenceFiles(tmp_path / "n.safetensors", past, initial=tmp_path / "start.safetensors")
@@ -104,7 +104,7 @@ def test_it_starts_from_another_network(past, tmp_path):
     assert network_card(files.out)["started_from"] == "start.safetensors"
 
 
-def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
+def test_fine_tuning_is_scored_on_left_out_projects(past, tmp_path):
     files = InferenceFiles(tmp_path / "n.safetensors", past, relatives=[["birds", "moths"]])
     result = run_train_inference(files, iterations=4, fine_tune=True)
     without, before = result.validation.scores_without, result.validation.scores_before
@@ -118,8 +118,8 @@ def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
     assert "trained without it" in summarise(result)
 
 
-def test_what_is_worse_is_not_written(tmp_path):
-    """Of two projects each teaches the opposite of the other."""
+def test_a_worse_network_is_not_written(tmp_path):
+    """Two projects teach the opposite of each other."""
     write(tmp_path / "past" / "wise")
     write(tmp_path / "past" / "foolish", majority_is_right=False)
     files = InferenceFiles(tmp_path / "n.safetensors", tmp_path / "past")
@@ -131,7 +131,7 @@ def test_what_is_worse_is_not_written(tmp_path):
     assert not files.out.exists()
 
 
-def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues(past, tmp_path, monkeypatch):
     from contextlib import contextmanager
 
     files = InferenceFiles(tmp_path / "n.safetensors", past)

@@ -1,4 +1,4 @@
-"""The convolution for MAML is torch's, and so are its first and second derivatives."""
+"""Compare the convolution for MAML, and its first and second derivatives, with torch's."""
 
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -26,7 +26,7 @@ def test_derivatives():
 
 
 def test_third_derivatives_too():
-    """Of something that is not linear in the convolution: sum of its fourth powers."""
+    """Use the sum of fourth powers, which is not linear in the convolution."""
     x, weight, groups = problem()
     found = []
     for convolution in (convolve, lambda x, w, groups: F.conv2d(x, w, padding=1, groups=groups)):

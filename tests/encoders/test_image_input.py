@@ -1,4 +1,4 @@
-"""Every form of a picture gives the same tensor; every picture that cannot be read is named with its reason."""
+"""Check that every form of an image gives the same tensor, and that errors name unreadable images with a reason."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ INK = ImageInput((28, 28), ink=True)
 
 
 def photo(height: int = 40, width: int = 56) -> np.ndarray:
-    """A colour picture without symmetry, uint8 (height, width, 3)."""
+    """Return a colour image without symmetry, uint8 (height, width, 3)."""
     return np.random.default_rng(7).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def by_pillow(grey: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """The oracle: Pillow's own antialiased bilinear filter, in floating point."""
+    """Resize with Pillow's antialiased bilinear filter in floating point, as an oracle."""
     picture = Image.fromarray(grey.astype(np.float32))
     return np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)) / 255
 
@@ -132,7 +132,7 @@ def test_grey_and_colour_by_hand() -> None:
     [
         (np.array([0, 0.5]), 0.5),
         (np.array([0, 1.0]), 1.0),
-        (np.array([0, 1.01]), 1.0),  # overshoot of somebody's resizing: clipped
+        (np.array([0, 1.01]), 1.0),  # overshoot of an earlier resizing: clipped
         (np.array([-0.01, 0.5]), 0.5),
         (np.array([0.0, 8]), 8 / 16),
         (np.array([0.0, 16]), 1.0),
@@ -161,7 +161,7 @@ def test_scikit_learn_digits_come_out_right() -> None:
     got = read_images(digits.images, INK)
     assert got.shape == (1797, 1, 28, 28)
     np.testing.assert_allclose(got[5, 0], by_pillow(digits.images[5] * 255 / 16, (28, 28)), atol=1e-6)
-    alone = read_images(digits.images[5:6], INK)  # scaled alike whichever others come with it
+    alone = read_images(digits.images[5:6], INK)  # the scale does not depend on the other images
     torch.testing.assert_close(alone[0], got[5])
 
 
@@ -172,7 +172,7 @@ def test_arrays_in_one_list_share_their_scale() -> None:
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_nearly_black_integers_are_doubted(as_list: bool) -> None:
+def test_nearly_black_integers_cause_a_warning(as_list: bool) -> None:
     digits: Any = load_digits().images[:2].astype(np.uint8)
     with pytest.warns(UserWarning, match="uint8 with values up to 16 of 255"):
         read_images(list(digits) if as_list else digits, INK)
@@ -181,7 +181,7 @@ def test_nearly_black_integers_are_doubted(as_list: bool) -> None:
 # ---- ink ------------------------------------------------------------------------------------------------------
 
 
-def test_ink_is_bright_whichever_way_it_was_written() -> None:
+def test_ink_is_bright_for_dark_and_bright_strokes() -> None:
     stroke = np.zeros((1, 28, 28))
     stroke[:, 10:18, 4:24] = 1.0
     torch.testing.assert_close(read_images(stroke, INK), torch.tensor(stroke).float()[:, None])
@@ -189,7 +189,7 @@ def test_ink_is_bright_whichever_way_it_was_written() -> None:
     torch.testing.assert_close(read_images(1 - stroke, GREY), 1 - torch.tensor(stroke).float()[:, None])
 
 
-def test_ink_is_judged_for_each_image_by_its_border() -> None:
+def test_ink_is_found_by_the_border_of_each_image() -> None:
     page = np.ones((5, 5))
     page[1:4, 1:4] = 0.0  # mostly dark inside, but the border is bright
     board = 1 - page
@@ -291,11 +291,11 @@ def test_of_an_animation_the_first_frame(tmp_path: Path) -> None:
         assert got.unique().tolist() == pytest.approx([0.2], abs=1e-6), name
 
 
-# ---- what cannot be read --------------------------------------------------------------------------------------
+# ---- unreadable images ----------------------------------------------------------------------------------------
 
 
 def make_bad(folder: Path) -> dict[Path, str]:
-    """Every kind of bad file -> what must be said of it."""
+    """Write every kind of bad file; return the expected reason for each."""
     pixels = photo(64, 64)
     Image.fromarray(pixels).save(folder / "good.png")
     Image.fromarray(pixels).save(folder / "good.jpg")
@@ -353,7 +353,7 @@ def test_a_dict_gives_the_names(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10_000), st.integers(0, 255), st.sampled_from(["png", "jpg", "gif", "bmp", "tif", "webp"]))
 @settings(max_examples=60, deadline=None)
-def test_flipped_and_cut_bytes_never_escape_as_another_error(place: int, byte: int, suffix: str) -> None:
+def test_damaged_bytes_raise_no_other_error(place: int, byte: int, suffix: str) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -368,7 +368,7 @@ def test_flipped_and_cut_bytes_never_escape_as_another_error(place: int, byte: i
         assert torch.isfinite(got).all()
 
 
-def test_large_pictures_without_a_whisper_bombs_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_cause_no_warning_and_bombs_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(photo(20, 20)).save(tmp_path / "big.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)  # 400 pixels: Pillow warns
     with warnings.catch_warnings(record=True) as seen:
@@ -380,7 +380,7 @@ def test_large_pictures_without_a_whisper_bombs_with_an_error(tmp_path: Path, mo
         read_images([tmp_path / "big.png"], GREY)
 
 
-def test_a_pil_image_whose_file_is_gone(tmp_path: Path) -> None:
+def test_a_closed_pil_image_is_refused(tmp_path: Path) -> None:
     Image.fromarray(photo()).save(tmp_path / "a.png")
     image = Image.open(tmp_path / "a.png")
     image.close()
@@ -416,12 +416,12 @@ def test_a_pil_image_whose_file_is_gone(tmp_path: Path) -> None:
         (5, r"images is a int, expected a list of paths"),
     ],
 )
-def test_what_is_not_a_list_of_images(images: Any, message: str) -> None:
+def test_other_input_than_a_list_of_images_is_refused(images: Any, message: str) -> None:
     with pytest.raises(CrowdshotError, match=message):
         read_images(images, GREY)
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_no_images_give_an_empty_tensor() -> None:
     assert read_images([], GREY).shape == (0, 1, 28, 28)
     assert read_images(np.zeros((0, 5, 5)), COLOUR).shape == (0, 3, 28, 28)
 
@@ -480,6 +480,6 @@ def test_image_input_survives_json() -> None:
         {"size": (28, 28), "mean": (float("nan"),)},
     ],
 )
-def test_image_input_refuses_nonsense(arguments: dict[str, Any]) -> None:
+def test_invalid_image_input_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(CrowdshotError, match=r"(channels|size|mean|std) is .*, expected "):
         ImageInput(**arguments)

@@ -1,4 +1,4 @@
-"""Triton's kernels against plain float64 layers: on a GPU where there is one, else by Triton's interpreter."""
+"""Compare Triton kernels with plain float64 layers, on a GPU if there is one, else with Triton's interpreter."""
 
 import os
 import subprocess
@@ -143,8 +143,8 @@ KERNELS = [
 
 
 @pytest.mark.parametrize(("module", "name"), KERNELS)
-def test_a_gpu_s_compiler_takes_them(module, name):
-    """The interpreter forgives what the compiler does not: a variable that changes its shape in a loop, for one."""
+def test_kernels_compile_for_a_gpu(module, name):
+    """The interpreter accepts code that the compiler refuses, such as a variable that changes its shape in a loop."""
     kernel, sizes = getattr(module, name), SIZES[module]
     constants = {key: value for key, value in {**sizes, **sizes.get(name, {})}.items() if key in kernel.arg_names}
     kinds = {}

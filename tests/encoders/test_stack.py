@@ -1,4 +1,4 @@
-"""A stack computes what its modules compute, in training and at rest, and gives them back."""
+"""Compare a stack with its modules, in training and evaluation mode, and unstack it."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from crowdshot.training.stack import stack
 
 
 def conv4s(n, channels=1, width=4):
-    """Copies with normalisation that does something."""
+    """Return copies of Conv4 whose normalisation is not the identity."""
     torch.manual_seed(0)
     modules = [Conv4(channels, width) for _ in range(n)]
     for module in modules:
@@ -25,7 +25,7 @@ def conv4s(n, channels=1, width=4):
 
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(1, 28, 28), (3, 21, 19)])
-def test_a_stack_of_conv4_is_its_modules(channels, height, width):
+def test_a_stack_of_conv4_equals_its_modules(channels, height, width):
     modules = conv4s(3, channels)
     together = stack(modules)
     items = torch.rand(3, 6, channels, height, width)
@@ -51,19 +51,19 @@ def test_unstacking_gives_the_modules_back():
     modules = conv4s(2)
     together = stack(modules).train()
     items = torch.rand(2, 6, 1, 16, 16)
-    together(items)  # moves the running statistics
+    together(items)  # updates the running statistics
     for module, x in zip(modules, items, strict=True):
         module.train()(x)
     for i, module in enumerate(modules):
         again = Conv4(1, 4)
         again.load_state_dict(together.unstack(i))
         assert_close(again.eval()(items[i]), module.eval()(items[i]), atol=1e-5, rtol=1e-5)
-        # a bias before batch normalisation does nothing, so that it may as well be none
+        # a bias before batch normalisation has no effect, so it may be zero
         assert all(not bool(again.get_parameter(f"blocks.{b}.0.bias").any()) for b in range(4))
 
 
 @pytest.mark.parametrize("hidden", [(), (7,), (6, 5)])
-def test_a_stack_of_mlps_is_its_modules(hidden):
+def test_a_stack_of_mlps_equals_its_modules(hidden):
     torch.manual_seed(0)
     modules = [MLP(3, hidden, 4) for _ in range(3)]
     together = stack(modules)
@@ -74,7 +74,7 @@ def test_a_stack_of_mlps_is_its_modules(hidden):
     assert_close(again(items[1]), modules[1](items[1]), atol=0, rtol=0)
 
 
-def test_any_other_module_stands_alone():
+def test_other_modules_are_not_stacked():
     module = nn.Sequential(nn.Linear(3, 2), nn.Unflatten(1, (1, 2)))
     alone = stack([module])
     items = torch.randn(1, 5, 3)
@@ -84,7 +84,7 @@ def test_any_other_module_stands_alone():
         stack([module, module])
 
 
-def test_what_differs_cannot_be_stacked():
+def test_different_modules_cannot_be_stacked():
     for modules in ([Conv4(1, 4), Conv4(1, 8)], [MLP(3), Conv4()], [MLP(3, (4,)), MLP(3, (5,))]):
         with pytest.raises(CrowdshotError, match="different architectures or sizes"):
             stack(modules)
@@ -119,12 +119,12 @@ def test_the_first_block_on_a_cpu_in_float64(shape, monkeypatch):
         assert_close(a.grad, b.grad, atol=1e-10, rtol=1e-8)
 
 
-def test_the_first_block_does_not_mind_a_large_constant():
-    """A variance from moments loses digits where the mean is large; float64 has enough of them."""
+def test_the_first_block_is_accurate_for_a_large_mean():
+    """A variance computed from moments loses digits if the mean is large; float64 keeps enough of them."""
     torch.manual_seed(0)
     items = 50 + torch.rand(1, 4, 1, 8, 8)
     weight = torch.randn(4, 1, 3, 3)
-    weight -= weight.mean((2, 3), keepdim=True)  # so that inside the image the constant has no part
+    weight -= weight.mean((2, 3), keepdim=True)  # so that the constant does not affect the inside of the image
     _, mean, var = cpu_kernels.first_block_cpu(items, weight, torch.ones(4), torch.zeros(4), 1e-5)
     _, expected_mean, expected_var = plain_first_block(items.double(), weight.double(), None, None)
     assert_close(mean.double(), expected_mean, atol=1e-4, rtol=1e-5)

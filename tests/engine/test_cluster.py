@@ -1,4 +1,4 @@
-"""The same by actors of a Ray cluster on this machine."""
+"""Test the engine with actors of a Ray cluster on this machine."""
 
 import os
 import sys
@@ -17,20 +17,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's o
 @pytest.fixture(scope="module")
 def cluster():
     ray = pytest.importorskip("ray")
-    here = os.pathsep.join(map(str, [*sys.path, Path(__file__).parents[1]]))  # where actors find what tests hand them
+    here = os.pathsep.join(map(str, [*sys.path, Path(__file__).parents[1]]))  # where actors find functions of the tests
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     yield ray
     ray.shutdown()
 
 
 @pytest.mark.parametrize("method", ["learned", "dawid-skene"])
-def test_two_actors_give_what_the_local_engine_gives(cluster, tmp_path, monkeypatch, method):
+def test_two_actors_give_the_results_of_the_local_engine(cluster, tmp_path, monkeypatch, method):
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     cut(monkeypatch, 37, 50)
     aggregate_parts(labels, method, 4, tmp_path / "local")
     cut(monkeypatch, 37, 50, workers=2)
-    told, _ = aggregate_parts(labels, method, 4, tmp_path / "ray", engine="ray")
-    assert told.method.engine == "ray"
+    report, _ = aggregate_parts(labels, method, 4, tmp_path / "ray", engine="ray")
+    assert report.method.engine == "ray"
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "ray"), local.assign(item=local["item"].astype(str)))
 
@@ -39,7 +39,7 @@ def failing(task):
     raise ValueError(f"task {task}")
 
 
-def test_an_actor_that_is_killed_changes_nothing(cluster, tmp_path):
+def test_a_killed_actor_does_not_change_results(cluster, tmp_path):
     from crowdshot.engine.workers import Actors
 
     actors = Actors(2)

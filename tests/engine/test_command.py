@@ -1,4 +1,4 @@
-"""`aggregate --engine` as it is typed."""
+"""Test `aggregate --engine` on the command line."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def run(*words):
     return subprocess.run(typed(*words), capture_output=True, text=True)
 
 
-def test_a_command_that_was_killed_goes_on_and_says_when_there_is_nothing_to_do(tmp_path):
+def test_a_killed_command_continues_and_reports_finished_results(tmp_path):
     table = rows(4_000, R=50, per_item=5).drop_duplicates(["item", "annotator"])
     (pattern,) = write(tmp_path / "in", table)
     out = tmp_path / "out"
@@ -48,7 +48,7 @@ def test_a_command_that_was_killed_goes_on_and_says_when_there_is_nothing_to_do(
     assert json.loads(again.stdout) == json.loads(done.stdout)
 
 
-def test_what_is_wrong_is_one_sentence(tmp_path):
+def test_errors_are_printed_without_a_traceback(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\na,ann,x\n")
     for words, sentence in (
         (("--engine", "local"), "crowdshot: --engine needs an output folder."),

@@ -1,4 +1,4 @@
-"""Labels of any number: in parts, by whoever works, interrupted or not, as if they had all been in memory."""
+"""Compare aggregation in parts with aggregation in memory, for several workers and after interruptions."""
 
 import json
 import os
@@ -30,7 +30,7 @@ METHODS = tuple(aggregation.AGGREGATORS)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """One process, and so little at a time that even small tables are cut."""
+    """Use one process and so little memory that even small tables are divided."""
     cut(monkeypatch, chunk_rows=37, part_labels=50)
 
 
@@ -40,10 +40,10 @@ def cut(monkeypatch, chunk_rows, part_labels, workers=1):
 
 def rows(n_items=60, R=9, K=3, per_item=4, seed=0):
     random = np.random.default_rng(seed)
-    item = np.tile(np.arange(n_items), per_item)  # those of an item lie far apart
+    item = np.tile(np.arange(n_items), per_item)  # labels of an item are far apart
     truth = random.integers(K, size=n_items)
     label = np.where(random.random(len(item)) < 0.7, truth[item], random.integers(K, size=len(item)))
-    annotator = random.integers(R, size=len(item))  # some label an item again
+    annotator = random.integers(R, size=len(item))  # some items are labelled again by the same annotator
     names = np.array(["low", "mid", "top", *(f"class {k}" for k in range(3, K))], dtype=object)
     return pd.DataFrame({"item": item, "annotator": [f"ann-{r}" for r in annotator], "label": names[label]})
 
@@ -64,7 +64,7 @@ def parts(out):
 
 
 def dying(task, folder):
-    """Task 1 kills whoever does it, the first time."""
+    """Kill the worker that runs task 1 for the first time."""
     mark = Path(folder) / f"mark-{task}"
     if task == 1 and not mark.exists():
         mark.touch()
@@ -89,17 +89,17 @@ def same(found, expected, item="item"):
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_same_as_in_memory(tmp_path, method, kind):
+def test_results_equal_those_in_memory(tmp_path, method, kind):
     labels = LabelFiles(write(tmp_path / "in", rows(), kind))
-    told, _ = aggregate_parts(labels, method, 8, tmp_path / "out", tmp_path / "people.csv")
+    in_parts, _ = aggregate_parts(labels, method, 8, tmp_path / "out", tmp_path / "people.csv")
     report, expected = run_aggregate(labels, method, 8, annotators=tmp_path / "expected.csv")
     found = parts(tmp_path / "out")
     assert len(list((tmp_path / "out").glob("part-*"))) == 5
-    assert found["item"].dtype == (np.int64 if kind == "parquet" else found["label"].dtype)  # as it came
+    assert found["item"].dtype == (np.int64 if kind == "parquet" else found["label"].dtype)  # the type of the input
     assert {str(kind) for kind in found.dtypes[2:]} == {"float64", "int64"}
     same(found, expected)
-    assert (told.counts, told.accepted) == (report.counts, report.accepted)
-    assert (told.method.method, told.method.engine) == (report.method.method, "local")
+    assert (in_parts.counts, in_parts.accepted) == (report.counts, report.accepted)
+    assert (in_parts.method.method, in_parts.method.engine) == (report.method.method, "local")
     people = [
         pd.read_csv(tmp_path / f"{name}.csv").set_index("annotator").sort_index() for name in ("people", "expected")
     ]
@@ -108,7 +108,7 @@ def test_the_same_as_in_memory(tmp_path, method, kind):
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*Nobody labelled 1 item")
-def test_all_that_may_be_known_besides(tmp_path):
+def test_gold_history_and_order_of_classes(tmp_path):
     table = rows().replace({"label": {"mid": "Mid "}})
     table.loc[::17, "label"] = ""
     gold = pd.DataFrame({"item": [3, 5, 8, 1_000], "truth": ["low", "top", "Mid", "top"]})  # the last has no label
@@ -119,11 +119,11 @@ def test_all_that_may_be_known_besides(tmp_path):
         "merge_case": True,
     }  # fmt: skip
     labels = LabelFiles(write(tmp_path / "in", table), **given)
-    told, _ = aggregate_parts(labels, "learned", 3, tmp_path / "out", tmp_path / "people.csv")
+    in_parts, _ = aggregate_parts(labels, "learned", 3, tmp_path / "out", tmp_path / "people.csv")
     _, expected = run_aggregate(labels, "learned", 3, annotators=tmp_path / "expected.csv")
     same(parts(tmp_path / "out"), expected)
-    assert told.gold.gold == 4
-    assert told.left_out["rows without a label"] == (table["label"] == "").sum()
+    assert in_parts.gold.gold == 4
+    assert in_parts.left_out["rows without a label"] == (table["label"] == "").sum()
     people = [
         pd.read_csv(tmp_path / f"{name}.csv").set_index("annotator").sort_index() for name in ("people", "expected")
     ]
@@ -132,7 +132,7 @@ def test_all_that_may_be_known_besides(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
 @pytest.mark.parametrize("cuts", [(1, 10**6), (7, 9), (10**6, 21), (1000, 1000)])
-def test_any_cuts_give_the_same(tmp_path, monkeypatch, cuts):
+def test_results_do_not_depend_on_the_division(tmp_path, monkeypatch, cuts):
     labels = LabelFiles(write(tmp_path / "in", rows(30), "parquet"))
     _, expected = run_aggregate(labels, "learned", 3)
     cut(monkeypatch, *cuts)
@@ -141,25 +141,25 @@ def test_any_cuts_give_the_same(tmp_path, monkeypatch, cuts):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_minus_one_is_no_label_beside_others(tmp_path, kind):
+def test_minus_one_is_missing_among_other_numbers(tmp_path, kind):
     table = rows().drop_duplicates(["item", "annotator"]).replace({"label": {"low": "0", "mid": "1", "top": "2"}})
     table.loc[::11, "label"] = "-1"
     labels = LabelFiles(write(tmp_path / "in", table, kind, files=1))
-    told, _ = aggregate_parts(labels, "dawid-skene", 8, tmp_path / "out")
+    in_parts, _ = aggregate_parts(labels, "dawid-skene", 8, tmp_path / "out")
     report, expected = run_aggregate(labels, "dawid-skene", 8)
     same(parts(tmp_path / "out"), expected)
-    assert told.counts.classes == ["0", "1", "2"]
+    assert in_parts.counts.classes == ["0", "1", "2"]
     n = int((table["label"] == "-1").sum())
-    assert told.left_out == report.left_out == {"rows with -1, taken for no label": n}
+    assert in_parts.left_out == report.left_out == {"rows with -1, taken for no label": n}
 
 
-def test_minus_one_beside_zero_and_one_is_a_label(tmp_path):
+def test_minus_one_is_a_label_with_zero_and_one(tmp_path):
     table = pd.DataFrame({"item": [1, 1, 2], "annotator": ["a", "b", "a"], "label": [-1, 0, 1]})
     labels = LabelFiles(write(tmp_path / "in", table, files=1))
     with pytest.warns(UserWarning, match="read as a label. Use rename="):
-        told, _ = aggregate_parts(labels, "soft", 8, tmp_path / "out")
-    assert told.counts.classes == ["-1", "0", "1"]
-    assert not told.left_out
+        in_parts, _ = aggregate_parts(labels, "soft", 8, tmp_path / "out")
+    assert in_parts.counts.classes == ["-1", "0", "1"]
+    assert not in_parts.left_out
 
 
 def two_questions():
@@ -169,33 +169,33 @@ def two_questions():
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_of_several_questions_one_is_answered(tmp_path, kind):
+def test_one_of_several_questions_is_aggregated(tmp_path, kind):
     files = write(tmp_path / "in", two_questions(), kind, files=1)
     one = LabelFiles(files, columns={"label": "state"})
-    told, _ = aggregate_parts(one, "dawid-skene", 8, tmp_path / "out")
+    in_parts, _ = aggregate_parts(one, "dawid-skene", 8, tmp_path / "out")
     report, expected = run_aggregate(one, "dawid-skene", 8)
     same(parts(tmp_path / "out"), expected)
-    assert told.left_out == report.left_out == {"rows of other questions": len(two_questions()) // 2}
+    assert in_parts.left_out == report.left_out == {"rows of other questions": len(two_questions()) // 2}
     with pytest.raises(CrowdshotError, match=r"several questions in column 'question', 'size' and 'state', expected"):
         aggregate_parts(LabelFiles(files), "dawid-skene", 8, tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
-def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
-    people, said = ["ann", "Ann", "ann", "bob", "ann"], ["cat", "Cat", "dog", "n/a", "cat"]
-    table = pd.DataFrame({"item": [1, 1, 2, 2, 3], "annotator": people, "label": said})
+def test_near_duplicate_names_are_reported_as_without_an_engine(tmp_path):
+    people, answers = ["ann", "Ann", "ann", "bob", "ann"], ["cat", "Cat", "dog", "n/a", "cat"]
+    table = pd.DataFrame({"item": [1, 1, 2, 2, 3], "annotator": people, "label": answers})
     labels = LabelFiles(write(tmp_path / "in", table, files=1))
-    with pytest.warns(UserWarning, match="read as") as told:
+    with pytest.warns(UserWarning, match="read as") as caught:
         report, _ = aggregate_parts(labels, "soft", 8, tmp_path / "out")
     with pytest.warns(UserWarning, match="read as") as expected:
         in_memory, _ = run_aggregate(labels, "soft", 8)
-    assert {str(each.message) for each in told} == {str(each.message) for each in expected}
-    assert len(told) == 3
+    assert {str(each.message) for each in caught} == {str(each.message) for each in expected}
+    assert len(caught) == 3
     assert report.names.near_duplicates == in_memory.names.near_duplicates
 
 
-def test_of_many_annotators_the_weakest_are_told(tmp_path, monkeypatch):
-    """The last two say what the others do not."""
+def test_the_weakest_of_many_annotators_are_reported(tmp_path, monkeypatch):
+    """The last two annotators always disagree with the others."""
     monkeypatch.setattr(command, "MOST_PEOPLE", 2)
     triples = [(i, f"a{r}", "xy"[(i + (r > 6)) % 2]) for i in range(20) for r in range(9)]
     table = pd.DataFrame(triples, columns=["item", "annotator", "label"])
@@ -204,7 +204,7 @@ def test_of_many_annotators_the_weakest_are_told(tmp_path, monkeypatch):
     assert "… and 7 more with a higher upper bound" in summarise(report)
 
 
-def test_columns_that_it_does_not_read_are_told(tmp_path):
+def test_ignored_columns_are_reported(tmp_path):
     table = rows().assign(truth="low", created_at="2026-01-01")
     with pytest.warns(CrowdshotWarning, match="ignored") as warned:
         aggregate_parts(LabelFiles(write(tmp_path / "in", table)), "soft", 8, tmp_path / "out")
@@ -215,18 +215,18 @@ def test_columns_that_it_does_not_read_are_told(tmp_path):
     ]
 
 
-def test_the_last_of_repeated_labels_counts_by_the_names_of_files(tmp_path):
+def test_repeated_labels_keep_the_one_in_the_last_file_by_name(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     for name, label in (("b", "cat"), ("c", "dog"), ("a", "owl")):
         (folder / f"{name}.csv").write_text(f"item,annotator,label\nx,ann,{label}\ny,bob,cat\n")
-    told, _ = aggregate_parts(LabelFiles([folder / "*.csv"]), "majority", 1, tmp_path / "out")
+    in_parts, _ = aggregate_parts(LabelFiles([folder / "*.csv"]), "majority", 1, tmp_path / "out")
     found = parts(tmp_path / "out").set_index("item")
     assert found["label"].to_dict() == {"x": "dog", "y": "cat"}
     assert found["n_labels"].to_dict() == {"x": 1, "y": 1}
-    assert told.left_out == {"labels given again": 4}
+    assert in_parts.left_out == {"labels given again": 4}
     with pytest.warns(UserWarning, match="4 labels dropped"):
-        _, plain = run_aggregate(LabelFiles([folder]), "majority", 1)  # without an engine, and of a folder, too
+        _, plain = run_aggregate(LabelFiles([folder]), "majority", 1)  # without an engine, from a folder
     assert plain.set_index("item")["label"].to_dict() == {"x": "dog", "y": "cat"}
 
 
@@ -234,7 +234,7 @@ def test_the_last_of_repeated_labels_counts_by_the_names_of_files(tmp_path):
 
 
 class Interrupted(Here):
-    """Stops after so many tasks, as a kill would between two of them."""
+    """Stop after so many tasks, like a kill between two tasks."""
 
     def __init__(self, tasks):
         self.left = tasks
@@ -248,9 +248,9 @@ class Interrupted(Here):
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
-@pytest.mark.parametrize("every", [0.0, 1e9])  # seconds: each step is kept, or the first and the last
+@pytest.mark.parametrize("every", [0.0, 1e9])  # seconds: save each step, or the first and the last
 @pytest.mark.parametrize("method", ["learned", "dawid-skene"])
-def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method, every):
+def test_a_run_killed_anywhere_continues(tmp_path, monkeypatch, method, every):
     monkeypatch.setattr("crowdshot.engine.run.EVERY", every)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     _, expected = run_aggregate(labels, method, 4)
@@ -269,7 +269,7 @@ def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method, ev
     assert kills > 5
 
 
-def test_what_is_finished_is_said_to_be(tmp_path):
+def test_finished_results_are_kept_and_reported(tmp_path):
     labels = LabelFiles(write(tmp_path / "in", rows(10, per_item=1)))
     first, _ = aggregate_parts(labels, "soft", 1, tmp_path / "out")
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
@@ -287,7 +287,7 @@ def test_what_is_finished_is_said_to_be(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_changes_nothing(tmp_path):
+def test_a_killed_process_does_not_change_results(tmp_path):
     workers = Processes(2, tmp_path)
     try:
         found = dict(workers.each(dying, range(6), tmp_path))
@@ -311,7 +311,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_processes_end_when_who_gives_them_work_is_killed(tmp_path):
+def test_processes_end_if_their_parent_is_killed(tmp_path):
     (tmp_path / "waits.py").write_text(WAITS)
     command = [sys.executable, str(tmp_path / "waits.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
@@ -329,7 +329,7 @@ def test_processes_end_when_who_gives_them_work_is_killed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
-def test_several_processes_give_the_same(tmp_path, monkeypatch):
+def test_several_processes_give_the_same_results(tmp_path, monkeypatch):
     cut(monkeypatch, 37, 50, workers=2)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     aggregate_parts(labels, "learned", 3, tmp_path / "out")
@@ -341,7 +341,7 @@ def test_several_processes_give_the_same(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
-def test_beyond_a_hundred_classes_the_likeliest_few_are_a_long_table(tmp_path):
+def test_posteriors_of_many_classes_are_a_long_table(tmp_path):
     labels = LabelFiles(write(tmp_path / "in", rows(200, K=150).drop_duplicates(["item", "annotator"])))
     aggregate_parts(labels, "learned", 3, tmp_path / "out", top=2)
     _, expected = run_aggregate(labels, "learned", 3, out=tmp_path / "c.csv", top=2)
@@ -360,7 +360,7 @@ def test_beyond_a_hundred_classes_the_likeliest_few_are_a_long_table(tmp_path):
     assert first.to_dict() == found.set_index("item")["label"].to_dict()
 
 
-# ---- refused --------------------------------------------------------------------------------------------------------
+# ---- refusals -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -375,13 +375,13 @@ def test_beyond_a_hundred_classes_the_likeliest_few_are_a_long_table(tmp_path):
         ("", r"is empty, expected a table of labels"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, content, sentence):
+def test_unreadable_tables_are_refused(tmp_path, content, sentence):
     (tmp_path / "labels.csv").write_text(content)
     with pytest.raises(CrowdshotError, match=sentence):
         aggregate_parts(LabelFiles([tmp_path / "labels.csv"]), "soft", 1, tmp_path / "out")
 
 
-def test_a_damaged_parquet_file_is_told(tmp_path):
+def test_a_damaged_parquet_file_is_refused(tmp_path):
     rows().to_parquet(tmp_path / "labels.parquet")
     whole = (tmp_path / "labels.parquet").read_bytes()
     (tmp_path / "labels.parquet").write_bytes(whole[:-40])
@@ -389,7 +389,7 @@ def test_a_damaged_parquet_file_is_told(tmp_path):
         aggregate_parts(LabelFiles([tmp_path / "labels.parquet"]), "soft", 1, tmp_path / "out")
 
 
-def test_a_column_of_lists_is_told(tmp_path):
+def test_a_column_of_lists_is_refused(tmp_path):
     (tmp_path / "in").mkdir()
     table = rows(4, per_item=1)
     table.assign(label=[["x"]] * 4, picture=b"PNG").to_parquet(tmp_path / "in" / "labels.parquet")
@@ -397,7 +397,7 @@ def test_a_column_of_lists_is_told(tmp_path):
         aggregate_parts(LabelFiles([tmp_path / "in"]), "soft", 8, tmp_path / "out")
 
 
-def test_options_of_what_it_does_not_read_are_refused(tmp_path):
+def test_unsupported_options_are_refused(tmp_path):
     labels = LabelFiles([tmp_path / "labels.csv"], multi_label=True)
     with pytest.raises(CrowdshotError, match=r"^multi_label is not supported with an engine"):
         aggregate_parts(labels, "soft", 1, tmp_path / "out")
@@ -406,7 +406,7 @@ def test_options_of_what_it_does_not_read_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("spark", "pyspark")])
-def test_an_engine_that_is_not_installed_is_told_and_leaves_nothing(tmp_path, monkeypatch, engine, package):
+def test_a_missing_engine_package_is_reported_and_nothing_written(tmp_path, monkeypatch, engine, package):
     for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, name, None)
     labels = LabelFiles(write(tmp_path / "in", rows()))
@@ -416,7 +416,7 @@ def test_an_engine_that_is_not_installed_is_told_and_leaves_nothing(tmp_path, mo
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path):
+def test_refused_input_leaves_no_output_and_corrected_input_is_read(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\n,ann,cat\n")
     with pytest.raises(CrowdshotError):
         aggregate_parts(LabelFiles([tmp_path / "labels.csv"]), "learned", 3, tmp_path / "out")
@@ -426,7 +426,7 @@ def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path)
     assert len(parts(tmp_path / "out")) == 2
 
 
-def test_patterns_that_match_nothing_are_told(tmp_path):
+def test_patterns_without_a_match_are_refused(tmp_path):
     with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file"):
         LabelFiles([tmp_path / "*.csv"]).expanded()
     with pytest.raises(CrowdshotError, match=r" has no file of labels, expected files that end in '.parquet'"):
@@ -445,7 +445,7 @@ def test_sizes_are_read_and_shown():
         assert (error.value.argument, error.value.found) == ("memory", text)
 
 
-def test_more_memory_is_for_more_processes_and_larger_parts():
+def test_more_memory_allows_more_processes_and_larger_parts():
     assert shares_of(600_000_000, 16).workers == 1
     assert shares_of(4_000_000_000, 2).workers == 2
     assert shares_of(4_000_000_000, 64).workers == 7
@@ -454,7 +454,7 @@ def test_more_memory_is_for_more_processes_and_larger_parts():
         shares_of(100_000_000, 2)
 
 
-def test_tables_of_annotators_that_are_larger_than_memory_are_told_before_the_work():
+def test_too_little_memory_for_annotators_is_reported_at_the_start():
     with pytest.raises(CrowdshotError, match=r"^memory is 1GB, expected 2GB or more for 1,000,000 annotators"):
         tables_fit(Sizes(10**8, 10**6, 4), "dawid-skene", 10**9, 2)
     tables_fit(Sizes(10**8, 10**6, 4), "dawid-skene", 4 * 10**9, 2)

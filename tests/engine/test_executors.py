@@ -1,4 +1,4 @@
-"""The same by executors of a Spark session on this machine."""
+"""Test the engine with executors of a Spark session on this machine."""
 
 import os
 import shutil
@@ -37,13 +37,13 @@ def session():
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
 @pytest.mark.parametrize("method", ["learned", "dawid-skene"])
-def test_executors_give_what_the_local_engine_gives(session, tmp_path, monkeypatch, method):
+def test_executors_give_the_results_of_the_local_engine(session, tmp_path, monkeypatch, method):
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     cut(monkeypatch, 37, 50)
     aggregate_parts(labels, method, 3, tmp_path / "local")
     cut(monkeypatch, 37, 50, workers=2)
-    told, _ = aggregate_parts(labels, method, 3, tmp_path / "spark", engine="spark")
-    assert told.method.engine == "spark"
+    report, _ = aggregate_parts(labels, method, 3, tmp_path / "spark", engine="spark")
+    assert report.method.engine == "spark"
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "spark"), local.assign(item=local["item"].astype(str)))
     assert not (tmp_path / "spark" / "_work").exists()
@@ -53,7 +53,7 @@ def refusing(task):
     raise CrowdshotError(f"task is {task}, expected another.")
 
 
-def test_a_worker_that_is_killed_changes_nothing(session, tmp_path):
+def test_a_killed_worker_does_not_change_results(session, tmp_path):
     from crowdshot.engine.workers import Executors
 
     executors = Executors(2, tmp_path)
@@ -62,11 +62,11 @@ def test_a_worker_that_is_killed_changes_nothing(session, tmp_path):
     with pytest.raises(CrowdshotError, match=r"^task is 0, expected another\.$"):
         list(executors.each(refusing, [0]))
     assert list(executors.each(refusing, [])) == []
-    executors.close()  # a session that was there before stays
+    executors.close()  # an existing session stays open
     assert session.range(3).count() == 3
 
 
-def test_the_command_starts_a_session_of_its_own(tmp_path):
+def test_the_command_starts_its_own_session(tmp_path):
     pytest.importorskip("pyspark")
     (pattern,) = write(tmp_path / "in", rows().drop_duplicates(["item", "annotator"]))
     words = ["aggregate", str(pattern), "--engine", "spark", "--out", str(tmp_path / "out"), "--method", "soft"]

@@ -1,4 +1,4 @@
-"""What is kept in files: it comes back as it was, arrays mapped, and nothing that could do harm is loaded."""
+"""Test saved states: they are restored unchanged with memory-mapped arrays, and harmful content is not loaded."""
 
 import os
 
@@ -12,7 +12,7 @@ from crowdshot.model.dawid_skene import State
 from crowdshot.model.parts import Keyed
 
 
-def test_what_is_kept_comes_back_with_its_arrays_mapped(tmp_path):
+def test_a_state_is_restored_with_mapped_arrays(tmp_path):
     counts, turned = np.arange(6.0).reshape(2, 3), np.arange(6, dtype=np.int8).reshape(2, 3).T
     state = State((counts, turned, turned[::2]), np.empty(0), np.array([-3.5]), done=False)
     keep(tmp_path / "state", state)
@@ -25,23 +25,23 @@ def test_what_is_kept_comes_back_with_its_arrays_mapped(tmp_path):
     assert not found.counts[0].flags.owndata
     assert found.counts[0].ctypes.data % part_files.ALIGNED == 0
     keep(tmp_path / "state", State(-counts, np.empty(0), np.empty(0), done=True))
-    np.testing.assert_array_equal(found.counts[0], counts)  # what was read before stays
+    np.testing.assert_array_equal(found.counts[0], counts)  # the earlier mapping is unchanged
     assert kept(tmp_path / "nothing") is None
 
 
-def test_sums_by_their_keys_are_kept(tmp_path):
+def test_keyed_sums_are_restored(tmp_path):
     keep(tmp_path / "state", Keyed.total(np.array([1.0, 2.0]), np.array([2**60, 7])))
     assert [values.tolist() for values in kept(tmp_path / "state").items()] == [[7, 2**60], [2.0, 1.0]]
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]\n", b"7\n", b"[9, 9]\nnonsense", b"\x80\x04nonsense"])
-def test_a_damaged_file_is_told(tmp_path, damage):
+def test_a_damaged_file_is_refused(tmp_path, damage):
     (tmp_path / "state").write_bytes(damage)
     with pytest.raises(CrowdshotError, match=r"state is damaged \(.*\), expected the saved state"):
         kept(tmp_path / "state")
 
 
-def test_a_file_cut_short_is_told(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     keep(tmp_path / "state", (np.arange(1000.0), "name"))
     whole = (tmp_path / "state").read_bytes()
     (tmp_path / "state").write_bytes(whole[:-100])
@@ -49,7 +49,7 @@ def test_a_file_cut_short_is_told(tmp_path):
         kept(tmp_path / "state")
 
 
-def test_what_could_do_harm_is_not_loaded(tmp_path):
+def test_harmful_content_is_not_loaded(tmp_path):
     class Harm:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "harm"),)

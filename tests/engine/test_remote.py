@@ -1,4 +1,4 @@
-"""Labels in a store: handed on to Arrow, for which a folder stands here, as there is no store."""
+"""Test labels in an object store, with a folder in place of Arrow's file system."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from .test_engine import cut, parts, rows, same, write
 
 
 class Store:
-    """In the place of Arrow's `FileSystem`: its buckets are folders."""
+    """A fake for Arrow's `FileSystem`; its buckets are folders."""
 
     def __init__(self, folder):
         self.folder, self.asked = folder, []
@@ -51,7 +51,7 @@ def test_labels_in_a_store_are_read(tmp_path, monkeypatch, store, kind):
     assert finished_before
 
 
-def test_what_a_store_does_not_have_is_told(tmp_path, store):
+def test_missing_files_of_a_store_are_reported(tmp_path, store):
     write(tmp_path / "bucket", rows(), "csv")
     with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file, expected label files\.$"):
         aggregate_parts(LabelFiles([Path("s3://bucket/*.parquet")]), "soft", 1, tmp_path / "out")
@@ -67,7 +67,7 @@ def test_what_a_store_does_not_have_is_told(tmp_path, store):
         ("a.parquet", r"^s3:/bucket/a\.parquet could not be read \(no route\)"),
     ],
 )
-def test_a_store_out_of_reach_is_told(tmp_path, monkeypatch, store, name, sentence):
+def test_an_unreachable_store_is_reported(tmp_path, monkeypatch, store, name, sentence):
     def refuse(uri):
         raise OSError("no route\nto host")
 

@@ -1,4 +1,4 @@
-"""Folders and files that are complete or not there at all, whenever a process dies."""
+"""Check that files and folders are complete or absent, whenever a process dies."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def way(request, monkeypatch, tmp_path):
     return request.param
 
 
-def test_new_files_and_the_users_own(way, tmp_path):
+def test_new_files_and_files_of_the_user(way, tmp_path):
     out = tmp_path / "out"
     write_folder(out, writers(OLD), overwrite=True)
     (out / "notes").mkdir()
@@ -48,7 +48,7 @@ def test_new_files_and_the_users_own(way, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_failure_leaves_the_old(way, tmp_path):
+def test_a_failure_keeps_the_old_content(way, tmp_path):
     out = tmp_path / "out"
     write_folder(out, writers(OLD), overwrite=True)
 
@@ -61,7 +61,7 @@ def test_a_failure_leaves_the_old(way, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-# Writes a folder over another and kills itself at the n-th step of the file system's.
+# Replaces a folder and kills itself at the n-th file system operation.
 DIES = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -86,7 +86,7 @@ write_folder(Path(sys.argv[1]), files, overwrite=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exchanged", [True, False])
-def test_killed_at_every_step_it_is_the_old_or_the_new_and_the_next_run_leaves_nothing(tmp_path, exchanged):
+def test_a_kill_at_any_step_leaves_old_or_new_content(tmp_path, exchanged):
     seen = set()
     for step in range(30):
         out = tmp_path / str(step) / "out"
@@ -106,17 +106,17 @@ def test_killed_at_every_step_it_is_the_old_or_the_new_and_the_next_run_leaves_n
     assert seen == {"old a", "new a"}
 
 
-def test_what_living_processes_write_stays(tmp_path):
+def test_files_of_running_processes_stay(tmp_path):
     mine = temporary_name(tmp_path / "out")
     mine.mkdir()
-    other = tmp_path / mine.name.replace(f"-{os.getpid()}-", "-1-")  # process 1 lives for ever
+    other = tmp_path / mine.name.replace(f"-{os.getpid()}-", "-1-")  # process 1 always exists
     other.mkdir()
     check_folder(tmp_path / "out", overwrite=False)
     assert mine.is_dir()
     assert other.is_dir()
 
 
-def test_the_old_comes_back_only_where_nothing_else_is(tmp_path):
+def test_old_content_is_restored_only_if_nothing_replaced_it(tmp_path):
     dead = str(_dead_process())
     for name, content in (("one", {}), ("two", NEW)):
         aside = Path(str(temporary_name(tmp_path / name, SET_ASIDE)).replace(f"-{os.getpid()}-", f"-{dead}-"))
@@ -130,7 +130,7 @@ def test_the_old_comes_back_only_where_nothing_else_is(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
 
 
-def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
+def test_leftovers_of_a_dead_process_for_a_file_are_removed(tmp_path):
     rest = str(temporary_name(tmp_path / "a.csv")).replace(f"-{os.getpid()}-", f"-{_dead_process()}-")
     Path(rest).write_text("half")
     with replacing(tmp_path / "a.csv") as temporary:
@@ -138,7 +138,7 @@ def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
     assert files(tmp_path) == {"a.csv": "whole"}
 
 
-def test_what_dead_processes_left_of_any_file_goes(tmp_path):
+def test_leftovers_of_dead_processes_for_any_file_are_removed(tmp_path):
     for name in ("a.csv", "b.json"):
         living = temporary_name(tmp_path / name)
         for rest in (living, Path(str(living).replace(f"-{os.getpid()}-", f"-{_dead_process()}-"))):

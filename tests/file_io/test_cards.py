@@ -1,4 +1,4 @@
-"""Saved files whose damage libraries report in their own ways."""
+"""Test damaged files for which libraries raise their own exceptions."""
 
 import json
 
@@ -8,7 +8,7 @@ from crowdshot import CrowdshotError
 from crowdshot.io.cards import read_arrays
 
 
-def test_numbers_of_a_kind_that_numpy_has_not(tmp_path):
+def test_a_dtype_unknown_to_numpy_is_refused(tmp_path):
     path = tmp_path / "inference.safetensors"
     card = json.dumps({"format": 1, "kind": "inference"})
     tensor = {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}

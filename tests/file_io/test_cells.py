@@ -1,4 +1,4 @@
-"""Cells that a spreadsheet would run: as they are, or behind an apostrophe that comes off again."""
+"""Test cells that a spreadsheet would execute: unchanged, or guarded by an apostrophe that is removed again."""
 
 import re
 
@@ -28,14 +28,14 @@ def test_which_cells_get_an_apostrophe():
 
 
 @given(st.lists(st.text("'=+-@a", max_size=5), min_size=1))
-def test_what_was_guarded_comes_back(cells):
+def test_guarded_cells_are_restored(cells):
     table = pd.DataFrame({"item": pd.Series(cells, dtype=object)})
     with excel_safe():
         assert not guarded(table)["item"].str.match(r"[=+\-@]").any()
         assert unguarded(guarded(table))["item"].tolist() == cells
 
 
-def test_through_a_file(tmp_path):
+def test_guarded_cells_are_restored_from_a_file(tmp_path):
     table = pd.DataFrame({"item": CELLS[:-1], "label": "-1"})
     with excel_safe():
         write_file(tmp_path / "t.csv", table)
@@ -50,8 +50,8 @@ FEATURES = "item,x\n=A1,0\n-B2,9\n"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["aggregate", "next", "adapt", "predict"])
-def test_both_ways_on_the_command_line(tmp_path, call, command):
-    """What is written so is read so, and a run without the option afterwards has nothing of it."""
+def test_commands_with_and_without_the_option(tmp_path, call, command):
+    """Guarded files are read back, and a later run without the option writes no apostrophes."""
     for name, text in {"exact.csv": LABELS, "exact-x.csv": FEATURES}.items():
         (tmp_path / name).write_text(text)
         safe = re.sub(r"(^|,)(?=[=+\-@])", r"\1'", text, flags=re.MULTILINE)
@@ -67,8 +67,8 @@ def test_both_ways_on_the_command_line(tmp_path, call, command):
     for name, option in (("safe", ["--excel-safe"]), ("exact", [])):
         (tmp_path / name).mkdir()
         line = lines[command].replace("{0}", str(tmp_path / name)).replace("fit/", f"{tmp_path}/fit/")
-        said = call(*line.split(), *option)
-        assert said.code == 0, said.err
+        done = call(*line.split(), *option)
+        assert done.code == 0, done.err
     files = [path for path in (tmp_path / "exact").rglob("*.csv") if path.name != "confusion.csv"]
     assert files
     for exact in files:

@@ -1,4 +1,4 @@
-"""Small files that unpack to all the memory there is are refused before they do, or read within little of it."""
+"""Check that decompression bombs are refused before they are unpacked, or read with little memory."""
 
 import zipfile
 
@@ -19,21 +19,21 @@ from crowdshot.labels.formats import read_labels
 from crowdshot.training.source_files import find_items
 
 
-def test_what_is_allowed():
+def test_limits_of_unpacked_size():
     check_unpacked("a", 1, MOST_UNPACKED)
     check_unpacked("a", MOST_UNPACKED, MOST_TIMES * MOST_UNPACKED)
-    told = r"^a unpacks to 512 MB or more, expected 512 MB at most for a file of 1\.0 MB\.$"
-    with pytest.raises(CrowdshotError, match=told):
+    message = r"^a unpacks to 512 MB or more, expected 512 MB at most for a file of 1\.0 MB\.$"
+    with pytest.raises(CrowdshotError, match=message):
         check_unpacked("a", 2**20, MOST_UNPACKED + 1)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 @pytest.mark.parametrize("read", [read_labels, lambda path: list(table_pieces(path))])
 def test_one_cell_that_a_parquet_file_repeats(tmp_path, kind, read):
-    """Its header tells of one cell, and not that 200,000 rows have it: 200 GB, of which no part may be written out."""
+    """The header counts one cell, but 200,000 rows repeat it: 200 GB, which must not be unpacked."""
     words = pa.array(["x" * 1_000_000], kind)
     cells = pa.DictionaryArray.from_arrays(pa.array([0] * 200_000, pa.int32()), words)
-    about = {"pandas": "{}"}  # and nothing of Arrow's own, which would tell
+    about = {"pandas": "{}"}  # without Arrow's own schema, which would show it
     table = pa.table({"item": cells, "annotator": cells, "label": cells}, metadata=about)
     pq.write_table(table, tmp_path / "bomb.parquet", store_schema=False)
     assert pq.read_metadata(tmp_path / "bomb.parquet").row_group(0).total_byte_size < 2**23
@@ -41,7 +41,7 @@ def test_one_cell_that_a_parquet_file_repeats(tmp_path, kind, read):
         read(tmp_path / "bomb.parquet")
 
 
-def test_texts_of_every_kind_come_back(tmp_path):
+def test_texts_of_every_type_are_read(tmp_path):
     cells = ["a", None, "b" * 100] * 5000
     table = pa.table({f"{kind}": pa.array(cells, kind) for kind in (pa.string(), pa.large_string())})
     table = table.append_column("bytes", pa.array([cell and cell.encode() for cell in cells], pa.binary()))
@@ -49,7 +49,7 @@ def test_texts_of_every_kind_come_back(tmp_path):
     pd.testing.assert_frame_equal(read_table(tmp_path / "a.parquet").frame, table.to_pandas())
 
 
-def test_parquet_in_parts_is_the_same_table(tmp_path):
+def test_parquet_in_pieces_gives_the_same_table(tmp_path):
     rows = pd.DataFrame({"item": [f"{i}" for i in range(9000)], "label": pd.Categorical(np.arange(9000) % 7), "x": 0.5})
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=5000)
     pd.testing.assert_frame_equal(read_table(tmp_path / "a.parquet").frame, pd.read_parquet(tmp_path / "a.parquet"))
@@ -63,8 +63,8 @@ def test_parquet_in_parts_is_the_same_table(tmp_path):
         ("cat/1.png", lambda path: find_items(str(path), 16)),
     ],
 )
-def test_archives(tmp_path, monkeypatch, inside, read):
-    """Their parts say how large they are."""
+def test_archives_are_limited_by_their_listed_sizes(tmp_path, monkeypatch, inside, read):
+    """An archive lists the unpacked sizes of its parts."""
     monkeypatch.setattr("crowdshot.io.compressed_files.MOST_UNPACKED", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(inside, bytes(2**21))
@@ -72,12 +72,15 @@ def test_archives(tmp_path, monkeypatch, inside, read):
         read(tmp_path / "bomb.zip")
 
 
-def test_large_pictures_become_smaller_at_once(tmp_path, monkeypatch):
+def test_large_images_are_reduced_while_decoding(tmp_path, monkeypatch):
     monkeypatch.setattr(image_decoding, "LARGE", 30_000)
     monkeypatch.setattr(image_decoding, "SMALL", 5000)
     pixels = np.repeat(np.repeat(np.arange(100, dtype=np.uint8).reshape(10, 10), 20, 0), 20, 1)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     found, full = image_decoding.decode(tmp_path / "a.png", {})
-    assert (found.shape, full) == ((1, 1, 67, 67), 255.0)  # 40,000 pixels by three each way
+    assert (found.shape, full) == (
+        (1, 1, 67, 67),
+        255.0,
+    )  # 40,000 pixels, reduced by 3 in each direction
     (batch,) = ImageInput((10, 10), 1).batches([tmp_path / "a.png"], 1)
     np.testing.assert_allclose(batch[0, 0] * 255, np.arange(100).reshape(10, 10), atol=3.5)
