@@ -107,3 +107,11 @@ def test_totals_are_left_out_anywhere_but_items_with_such_names_stay(tmp_path):
     read = read_labels(tmp_path / "long.csv")
     assert read.left_out["rows of totals"] == ["Total ann", "Grand total"]
     assert "total" in read.annotations.items.tolist()
+
+
+def test_measurements_are_not_proposed_as_classes(tmp_path):
+    rows = [f"{n},{n % 7 / 8},{n % 5 / 8}" for n in range(20)]
+    (tmp_path / "features.csv").write_text("item,f0,f1\n" + "\n".join(rows))
+    found = diagnose([tmp_path / "features.csv"], {})
+    assert (found.read, found.arguments) == (None, {})
+    assert found.error is not None

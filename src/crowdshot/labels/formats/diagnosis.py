@@ -142,6 +142,8 @@ def _solutions(error: CrowdshotError, paths: Sequence[Any], arguments: Mapping[s
         if list(hint.get("columns", {}).values()) == ["QUESTION"]:
             return [Problem(error.sentence(), {"columns": {"label": error.found[0]}}, choice=True)]
         return _columns(error, paths, arguments)
+    if "categories" in hint:  # measurements are seldom classes
+        return []
     if hint and not any("NAME" in str(value) for value in hint.values()):
         return [Problem(error.sentence(), dict(hint), choice=not ASKS_NOBODY.issuperset(hint))]
     return []
