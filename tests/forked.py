@@ -1,7 +1,7 @@
-"""Run `crowdshot` commands as processes that need not import the libraries again.
+"""Run `crowdshot` commands in processes that do not import the libraries again.
 
-A server imports them once and forks for every command: the fork has its own folder, streams and exit code, as a new
-process would. `tests/commands/test_start.py` and `test_from_a_shell` start new processes.
+A server imports them once and forks for every command. Like a new process, the fork has its own folder, streams and
+exit code. `tests/commands/test_start.py` and `test_from_a_shell` start new processes.
 """
 
 import atexit
@@ -47,7 +47,7 @@ def _serve() -> None:
         importlib.import_module(f"crowdshot.{name}")
     from crowdshot import progress
 
-    progress.PATIENCE = 600.0  # a busy machine is not what stderr is tested for
+    progress.PATIENCE = 600.0  # a slow machine must not print progress lines
     for request in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -77,5 +77,5 @@ def _become(words: list[str], folder: str, out: str, err: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, which has modules with the names of others
+    sys.path.pop(0)  # remove this folder, because its modules could hide others
     _serve()

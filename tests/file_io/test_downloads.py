@@ -1,4 +1,4 @@
-"""What comes from an address is kept only when it is what it should be; otherwise one sentence, and nothing is left."""
+"""Check that a download is kept only if its checksum is right; otherwise one error is raised and no file is left."""
 
 import hashlib
 import http.server
@@ -52,7 +52,7 @@ def sha256(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def test_the_right_file_lies_under_the_last_part_of_its_address(address, tmp_path):
+def test_a_correct_file_is_named_after_the_end_of_its_address(address, tmp_path):
     folder = tmp_path / "new" / "set"
     path = fetch(Download(f"{address}/file.zip", sha256(BODY)), folder)
     assert path == folder / "file.zip"
@@ -60,12 +60,12 @@ def test_the_right_file_lies_under_the_last_part_of_its_address(address, tmp_pat
     assert [p.name for p in folder.iterdir()] == ["file.zip"]
 
 
-def test_md5_serves_as_well(address, tmp_path):
+def test_md5_checksums_are_accepted(address, tmp_path):
     fetch(Download(f"{address}/file.zip", "md5:" + hashlib.md5(BODY).hexdigest()), tmp_path)
     assert (tmp_path / "file.zip").read_bytes() == BODY
 
 
-def test_another_file_is_not_kept(address, tmp_path):
+def test_a_file_with_another_checksum_is_not_kept(address, tmp_path):
     expected = sha256(b"another")
     with pytest.raises(CrowdshotError) as error:
         fetch(Download(f"{address}/file.zip", expected), tmp_path)
@@ -76,26 +76,26 @@ def test_another_file_is_not_kept(address, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_file_is_not_kept(address, tmp_path):
+def test_an_incomplete_file_is_not_kept(address, tmp_path):
     with pytest.raises(CrowdshotError, match=r"/short could not be downloaded \(.*\)"):
         fetch(Download(f"{address}/short", sha256(BODY)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_was_there_stays_when_the_new_one_is_wrong(address, tmp_path):
+def test_an_existing_file_stays_if_the_new_one_is_wrong(address, tmp_path):
     (tmp_path / "file.zip").write_bytes(b"old")
     with pytest.raises(CrowdshotError):
         fetch(Download(f"{address}/file.zip", sha256(b"another")), tmp_path)
     assert (tmp_path / "file.zip").read_bytes() == b"old"
 
 
-def test_an_address_that_is_not_there(address, tmp_path):
+def test_a_missing_address_is_reported(address, tmp_path):
     with pytest.raises(CrowdshotError, match=r"/gone\.zip could not be downloaded \(404 Not Found\)"):
         fetch(Download(f"{address}/gone.zip", sha256(BODY)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_answers(tmp_path):
+def test_an_unreachable_server_is_reported(tmp_path):
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         port = server.server_port  # free again when the block is left
     with pytest.raises(CrowdshotError, match=r"could not be downloaded \(.*refused.*\)"):
@@ -103,13 +103,13 @@ def test_nobody_answers(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made(address, tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(address, tmp_path):
     (tmp_path / "set").write_text("a file")
     with pytest.raises(CrowdshotError, match="set could not be created"):
         fetch(Download(f"{address}/file.zip", sha256(BODY)), tmp_path / "set")
 
 
-def test_a_dataset_is_fetched_once(address, tmp_path, monkeypatch):
+def test_a_dataset_is_downloaded_once(address, tmp_path, monkeypatch):
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         for name in ("a/character01/1.png", "b/character01/1.png"):
@@ -129,7 +129,7 @@ def test_a_dataset_is_fetched_once(address, tmp_path, monkeypatch):
     load_dataset("omniglot", tmp_path)
 
 
-def test_datasets_are_read_without_the_packages_that_download():
+def test_datasets_are_read_without_the_download_packages():
     code = (
         "import sys, crowdshot_paper.datasets; print([name for name in ('pooch', 'requests') if name in sys.modules])"
     )
@@ -137,13 +137,13 @@ def test_datasets_are_read_without_the_packages_that_download():
     assert done.stdout.strip() == "[]"
 
 
-def test_what_cannot_be_downloaded_says_so(tmp_path):
+def test_datasets_without_a_download_are_reported(tmp_path):
     for name in ("miniimagenet", "labelme", "cifar10s"):
         with pytest.raises(CrowdshotError, match="It cannot be downloaded automatically"):
             load_dataset(name, tmp_path, download=True)
 
 
-def test_a_downloaded_file_is_one_that_is_looked_for():
+def test_downloaded_files_are_those_that_loaders_read():
     parts = [part for loader in DATASETS.values() for part in loader.parts if part.download]
     assert len(parts) == 5  # two of Omniglot, CIFAR-10's test images for two crowds, one of the crowds
     for part in parts:

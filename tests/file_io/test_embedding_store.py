@@ -1,4 +1,4 @@
-"""Embeddings on disk: only what is new is made, whatever happened to the run before."""
+"""Test the embedding cache: only new embeddings are computed, also after an interrupted run."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from waiting import HANGS
 
 
 class Made:
-    """Vectors that tell their position, and which were asked for."""
+    """Compute vectors that contain their position, and record which were requested."""
 
     def __init__(self, fail_after=None):
         self.asked, self.fail_after = [], fail_after
@@ -47,17 +47,17 @@ def vectors(maker, keys, make):
 KEYS = [bytes([i]) * 16 for i in range(6)]
 
 
-def test_only_what_is_new_is_made(tmp_path):
+def test_only_new_vectors_are_computed(tmp_path):
     with embedding_cache(tmp_path):
         first, again, more, other = Made(), Made(), Made(), Made()
         assert vectors("a", KEYS[:4], first) == [0, 1, 2, 3]
         assert vectors("a", KEYS[:4], again) == [0, 1, 2, 3]
-        assert vectors("a", KEYS[::-1], more) == [0, 1, 3, 2, 1, 0]  # of the first two the others' places are not known
+        assert vectors("a", KEYS[::-1], more) == [0, 1, 3, 2, 1, 0]  # the first two are new
         assert vectors("b", KEYS[:1], other) == [0]
     assert (first.asked, again.asked, more.asked, other.asked) == ([0, 1, 2, 3], [], [0, 1], [0])
 
 
-def test_what_was_done_before_a_failure_is_kept(tmp_path):
+def test_vectors_computed_before_a_failure_are_kept(tmp_path):
     with embedding_cache(tmp_path):
         with pytest.raises(RuntimeError, match="killed"):
             vectors("a", KEYS, Made(fail_after=4))
@@ -66,7 +66,7 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path):
     assert rest.asked == [4, 5]
 
 
-def test_without_a_cache_or_a_key_everything_is_made(tmp_path):
+def test_without_a_cache_or_keys_everything_is_computed(tmp_path):
     twice = Made()
     assert vectors("a", KEYS, twice) == vectors("a", KEYS, twice)
     assert len(twice.asked) == 12
@@ -79,7 +79,7 @@ def test_without_a_cache_or_a_key_everything_is_made(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_is_passed_over(tmp_path):
+def test_a_damaged_file_is_ignored(tmp_path):
     with embedding_cache(tmp_path):
         vectors("a", KEYS[:2], Made())
         (file,) = (tmp_path / "a").iterdir()
@@ -95,8 +95,8 @@ def test_a_damaged_file_is_passed_over(tmp_path):
         assert vectors("a", KEYS[:2], Made()) == [0, 1]  # nothing is unpickled
 
 
-def test_a_damaged_vector_is_made_anew(tmp_path):
-    """Every byte of keys, vectors and checksums, of which none may pass for another."""
+def test_a_damaged_vector_is_computed_again(tmp_path):
+    """Change every byte of keys, vectors and checksums; each change must be detected."""
     with embedding_cache(tmp_path):
         vectors("a", KEYS[:2], Made())
         (file,) = (tmp_path / "a").iterdir()
@@ -109,16 +109,16 @@ def test_a_damaged_vector_is_made_anew(tmp_path):
             made = Made()
             out = vectors("a", KEYS[:2], made)
             assert len(made.asked) == 1
-            assert out in ([0, 1], [0, 0])  # what is made anew is called by its place among the new
+            assert out in ([0, 1], [0, 0])  # positions are those among the new vectors
 
 
-def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path):
+def test_an_unwritable_folder_disables_the_cache(tmp_path):
     (tmp_path / "file").write_text("")
     with embedding_cache(tmp_path / "file"):
         assert vectors("a", KEYS[:2], Made()) == [0, 1]
 
 
-def test_where_it_lies(tmp_path, monkeypatch):
+def test_location_of_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CROWDSHOT_CACHE", str(tmp_path / "mine"))
     with embedding_cache() as folder:
         assert folder == tmp_path / "mine"
@@ -150,14 +150,14 @@ def conv():
 
 
 def counted(monkeypatch, encoder):
-    """How many images its network sees."""
+    """Count the images that reach the network."""
     seen = []
     real = encoder.module.forward
     monkeypatch.setattr(encoder.module, "forward", lambda x: seen.append(len(x)) or real(x))
     return seen
 
 
-def test_an_encoder_sees_only_new_images_by_their_content(photos, conv, tmp_path, monkeypatch):
+def test_only_images_with_new_content_are_embedded(photos, conv, tmp_path, monkeypatch):
     paths = sorted((photos / "a").iterdir())
     expected = conv.embed(paths)
     seen = counted(monkeypatch, conv)
@@ -179,7 +179,7 @@ def test_an_encoder_sees_only_new_images_by_their_content(photos, conv, tmp_path
     assert conv.embed([Image.open(path) for path in renamed]).shape == expected.shape
 
 
-def test_arrays_and_modules_of_ones_own_are_not_kept(conv, tmp_path):
+def test_arrays_and_custom_modules_are_not_cached(conv, tmp_path):
     with embedding_cache(tmp_path):
         conv.embed(np.zeros((3, 9, 9)))
         Encoder.wrap(nn.Flatten()).embed(np.zeros((3, 4)))
@@ -187,13 +187,13 @@ def test_arrays_and_modules_of_ones_own_are_not_kept(conv, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_counts_what_was_found(photos, conv, tmp_path):
+def test_progress_includes_cached_images(photos, conv, tmp_path):
     paths = sorted((photos / "a").iterdir())
     with embedding_cache(tmp_path / "cache"):
         conv.embed(paths[:8])
-        told = []
-        conv.embed(paths, batch_size=2, progress=lambda done, total: told.append((done, total)))
-    assert told == [(8, 12), (10, 12), (12, 12)]
+        reported = []
+        conv.embed(paths, batch_size=2, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(8, 12), (10, 12), (12, 12)]
 
 
 def test_sentences_are_kept(tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_sentences_are_kept(tmp_path, monkeypatch):
     assert asked == texts
 
 
-def test_images_that_could_be_read_are_not_decoded_again(photos, tmp_path, monkeypatch):
+def test_readable_images_are_not_decoded_again(photos, tmp_path, monkeypatch):
     (photos / "bad.png").write_bytes(b"no image")
     decoded = []
     from crowdshot.encoders import items as module
@@ -244,7 +244,7 @@ command(folder / "photos", str(folder / "conv.safetensors"), folder / "out.npz",
 
 
 @pytest.mark.slow
-def test_embed_goes_on_where_it_was_killed(photos, conv, tmp_path):
+def test_embed_continues_after_a_kill(photos, conv, tmp_path):
     save_encoder(conv, tmp_path / "conv.safetensors")
     expected = conv.embed(sorted((photos / "a").iterdir())).numpy()
     log = tmp_path / "seen"
@@ -260,7 +260,7 @@ def test_embed_goes_on_where_it_was_killed(photos, conv, tmp_path):
     assert not (tmp_path / "out.npz").exists()
     log.unlink()
     subprocess.run(command, env=environment, check=True, timeout=HANGS)
-    assert log.read_text().split() == ["1", "2", "2", "2"]  # six were done before
+    assert log.read_text().split() == ["1", "2", "2", "2"]  # six were embedded before the kill
     with np.load(tmp_path / "out.npz") as out:
         np.testing.assert_allclose(out["features"], expected, atol=1e-6)
     assert content_key(Path("nowhere")) is None

@@ -1,4 +1,4 @@
-"""Feature files: ids as written, finite float32, and a sentence for whatever is wrong."""
+"""Test feature files: ids as written, finite float32 values, and clear errors."""
 
 import numpy as np
 import pandas as pd
@@ -36,21 +36,21 @@ def write(path, content) -> None:
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_same_features_in_many_files(tmp_path, save) -> None:
-    save(tmp_path / "file")  # the name tells nothing: content decides
+    save(tmp_path / "file")  # the content decides, not the name
     read = read_feature_file(tmp_path / "file")
     assert read.ids.tolist() == ["007", "8.png"]
     assert np.asarray(read.features).dtype == np.float32
     np.testing.assert_array_equal(read.features, X)
 
 
-def test_columns_have_names_where_these_differ(tmp_path) -> None:
+def test_columns_have_names_if_these_are_unique(tmp_path) -> None:
     (tmp_path / "f.csv").write_text("id,x,y\na,1,2\n")
     assert list(read_feature_file(tmp_path / "f.csv").features.columns) == ["x", "y"]
     (tmp_path / "f.csv").write_text("id,x,x\na,1,2\n")
     assert isinstance(read_feature_file(tmp_path / "f.csv").features, np.ndarray)
 
 
-def test_wanted_columns_are_read_by_name_and_others_left_aside(tmp_path) -> None:
+def test_wanted_columns_are_read_by_name_and_others_ignored(tmp_path) -> None:
     (tmp_path / "f.csv").write_text("id,y,colour,x,z,z\na,2,red,1,0,0\n")
     read = read_feature_file(tmp_path / "f.csv", wanted=["x", "y"])
     assert list(read.features.columns) == ["x", "y"]
@@ -118,13 +118,13 @@ def test_decimal_commas(tmp_path, separator: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ["1.5", "1.234", "1,2,3", "1.23,5", "many", "5,"])
-def test_what_is_no_number_among_decimal_commas(tmp_path, odd: str) -> None:
+def test_invalid_numbers_with_decimal_commas(tmp_path, odd: str) -> None:
     (tmp_path / "f.csv").write_text(f"id;x\na;0,5\nb;1,5\nc;{odd}\n")
     with pytest.raises(CrowdshotError, match=rf"f\.csv, row 4, column 'x' is '{odd}', expected a number"):
         read_feature_file(tmp_path / "f.csv", mixed=None)
 
 
-def test_a_comma_that_separates_cells_is_no_decimal_one(tmp_path) -> None:
+def test_a_separating_comma_is_not_a_decimal_comma(tmp_path) -> None:
     (tmp_path / "f.csv").write_text('id,x\na,"0,5"\nb,"1,5"\n')
     assert read_feature_file(tmp_path / "f.csv", mixed=None).features["x"].tolist() == ["0,5", "1,5"]
 
@@ -137,7 +137,7 @@ def test_decimal_commas_in_pieces(tmp_path, monkeypatch) -> None:
     assert np.concatenate(pieces).tolist() == [[0.5], [1.5], [2], [2.5]]
 
 
-def test_a_truncated_npz_is_told_wherever_it_is_cut(tmp_path) -> None:
+def test_a_truncated_npz_is_refused(tmp_path) -> None:
     np.savez(tmp_path / "f.npz", ids=IDS, features=X)
     whole = (tmp_path / "f.npz").read_bytes()
     for size in range(4, len(whole) - 1, 37):
@@ -153,7 +153,7 @@ def test_a_workbook_of_features(tmp_path):
     np.testing.assert_array_equal(file.features, [[1, 2.5], [0, -1]])
 
 
-def test_an_array_alone_has_rows_that_are_numbered(tmp_path):
+def test_rows_of_a_plain_array_are_numbered(tmp_path):
     np.save(tmp_path / "f.npy", X)
     found = read_feature_file(tmp_path / "f.npy")
     assert found.ids.tolist() == ["0", "1"]
@@ -172,7 +172,7 @@ def test_an_array_alone_has_rows_that_are_numbered(tmp_path):
         (b"\x93NUMPY\x01\x00", r"f.npy is damaged or holds objects \("),
     ],
 )
-def test_arrays_that_hold_no_features(tmp_path, array, message):
+def test_arrays_without_features_are_refused(tmp_path, array, message):
     if isinstance(array, bytes):
         (tmp_path / "f.npy").write_bytes(array)
     else:

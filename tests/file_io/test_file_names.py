@@ -1,4 +1,4 @@
-"""Names of files made of anything: none leads out of its folder, none is lost, all can be written."""
+"""Test file names from any text: they stay in their folder, differ from each other, and can be written."""
 
 import doctest
 from pathlib import Path, PureWindowsPath
@@ -22,7 +22,7 @@ def test_examples():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_one_plain_part_of_a_path(name, tmp_path):
+def test_a_hostile_name_becomes_one_path_component(name, tmp_path):
     safe = safe_name(name)
     folder = tmp_path / safe
     folder.mkdir()
@@ -51,5 +51,5 @@ def test_any_names(names):
         assert len(name.encode()) < 200
 
 
-def test_plain_names_stay():
+def test_plain_names_are_unchanged():
     assert safe_names(["cat", "hot dog", "猫", "a-b_c.1"]) == ["cat", "hot dog", "猫", "a-b_c.1"]

@@ -1,4 +1,4 @@
-"""Results of commands as JSON values."""
+"""Test the conversion of command results to JSON."""
 
 import doctest
 from dataclasses import dataclass, field
@@ -38,10 +38,10 @@ def test_keys_and_their_order():
     assert list(to_json(whole).items()) == list(expected.items())
 
 
-def test_what_is_none_has_no_key_if_it_is_optional_or_inline():
+def test_optional_and_inline_fields_without_a_value_are_omitted():
     assert to_json(Whole(Part(1), 0.5, [])) == {"first": 1, "short": 0.5, "files": []}
     assert to_json(Whole(None, 0.5, [])) == {"short": 0.5, "files": []}
 
 
-def test_everything_inside_is_converted():
+def test_nested_values_are_converted():
     assert to_json({"a": (Limits(0.0, 1.0), [Part(2)])}) == {"a": [{"low": 0.0, "high": 1.0}, [{"first": 2}]]}

@@ -1,4 +1,4 @@
-"""Tables in pieces: the same rows at the same places as when they are read whole, and the same sentences."""
+"""Compare tables read in pieces with whole tables: the same rows, positions and errors."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_any_quoted_csv(tmp_path_factory, rows):
     assert found.index.tolist() == whole.rows.tolist()
 
 
-def test_a_stray_quotation_mark_does_not_swallow_the_file(tmp_path, monkeypatch):
+def test_a_stray_quotation_mark_affects_one_row_only(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "LONGEST", 3)
     (tmp_path / "a.csv").write_text("item,size\n" + "".join(f"r{i},{i} inch\n" for i in range(5)) + 'r5,5" pipe\n' * 1
                                     + "".join(f"r{i},{i} inch\n" for i in range(6, 30)))  # fmt: skip
@@ -88,7 +88,7 @@ def test_a_damaged_parquet(tmp_path):
         list(table_pieces(tmp_path / "a.parquet"))
 
 
-def test_what_can_be_cut(tmp_path):
+def test_which_files_are_read_in_pieces(tmp_path):
     for name, content, cut in [
         ("a.csv", b"a,b\n1,2", True),
         ("a.jsonl", b'\xef\xbb\xbf{"a": 1}', True),

@@ -1,4 +1,4 @@
-"""Tables come out as they were written, whatever the file's dress; what is no table is told in a sentence."""
+"""Test that tables are read exactly in every encoding and dialect, and that other files are refused."""
 
 import csv
 import io
@@ -41,21 +41,21 @@ WRITTEN = [["item", "annotator", "label"], ["007", "ann", "cat"]]
         b'{"item": "007", "annotator": "ann", "label": "cat"}\n',
     ],
 )
-def test_one_table_in_many_dresses(data: bytes) -> None:
+def test_a_table_in_many_encodings_and_dialects(data: bytes) -> None:
     assert cells(data) == WRITTEN
 
 
-def test_the_separator_is_the_one_with_which_rows_are_as_long_as_the_header() -> None:
+def test_the_separator_makes_rows_as_long_as_the_header() -> None:
     header = "item;who;label (cat, dog, owl, or other)\n"
     assert cells(header + "1;a;cat\n")[0] == ["item", "who", "label (cat, dog, owl, or other)"]
     assert cells("item\tannotator\tsaid: a,b,c,d\n1\ta\tb\n")[1] == ["1", "a", "b"]
 
 
-def test_nothing_is_guessed_about_cells() -> None:
+def test_cells_are_not_converted() -> None:
     assert cells("a,b,c\n1e3,NA,true\n0x1F,null,-0\n")[1:] == [["1e3", "NA", "true"], ["0x1F", "null", "-0"]]
 
 
-def test_rows_are_counted_as_a_person_counts() -> None:
+def test_row_numbers_count_records_from_the_header() -> None:
     table = parse_table(b'a,b\n1,2\n\n   \n"x\ny",3\n', "t.csv")
     assert table.rows.tolist() == [2, 5]
     assert table.place(1, 1) == "t.csv, row 5, column 'b'"
@@ -114,7 +114,7 @@ def test_numbers(data: bytes) -> None:
         (b'{"a": 1' + b"[" * 100_000, "row 1 is not JSON"),
     ],
 )
-def test_what_is_no_table(data: bytes, message: str) -> None:
+def test_other_content_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(CrowdshotError, match=message):
         parse_table(data, "t.csv")
 
@@ -126,12 +126,12 @@ def test_what_is_no_table(data: bytes, message: str) -> None:
         (b'{"id": 1, "x": 1}\n{"id": 2, "x": [1]}', "t, row 2, column 'x' holds a list, expected text or a number"),
     ],
 )
-def test_a_cell_that_is_no_number_is_named(data: bytes, message: str) -> None:
+def test_a_cell_that_is_not_a_number_is_named(data: bytes, message: str) -> None:
     with pytest.raises(CrowdshotError, match=message):
         parse_table(data, "t").numbers(1)
 
 
-def test_files_that_are_none(tmp_path) -> None:
+def test_missing_and_empty_files_are_refused(tmp_path) -> None:
     (tmp_path / "empty.csv").write_bytes(b" \n ")
     for name, message in (
         ("no.csv", "does not exist"),
@@ -147,7 +147,7 @@ words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 @given(st.lists(st.tuples(words, words, words), min_size=1, max_size=8), st.sampled_from(SEPARATORS), st.booleans())
-def test_what_the_csv_module_writes_is_read_back(rows, separator: str, quote: bool) -> None:
+def test_output_of_the_csv_module_is_read_back(rows, separator: str, quote: bool) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL)
     writer.writerows([("item", "annotator", "label"), *rows])
@@ -156,17 +156,17 @@ def test_what_the_csv_module_writes_is_read_back(rows, separator: str, quote: bo
 
 
 @given(st.binary(max_size=200) | st.text('a,;\t|"\n\r{}[]:0', max_size=60).map(str.encode))
-def test_any_bytes_are_a_table_or_told(data: bytes) -> None:
-    told = ""
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    message = ""
     try:
         table = parse_table(data or b"?", "t")
         assert all(len(table.text(column)) == len(table.rows) for column in range(len(table.header)))
     except CrowdshotError as error:
-        told = str(error)
-    assert not told or told.startswith("t")
+        message = str(error)
+    assert not message or message.startswith("t")
 
 
-def test_excels_row_about_the_separator_is_none_of_the_table(tmp_path):
+def test_excels_separator_row_is_skipped(tmp_path):
     file = tmp_path / "excel.csv"
     file.write_text("sep=;\r\nitem;label\r\n1;a,b\r\n2;c\r\n")
     table = read_table(file)
@@ -183,8 +183,8 @@ def test_excels_row_about_the_separator_is_none_of_the_table(tmp_path):
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("n", [2048, 20_000])
-def test_a_header_longer_than_what_the_separator_is_looked_for_in(tmp_path, separator, n):
-    """It was said to have fewer cells than it has."""
+def test_a_header_longer_than_the_sample_for_the_separator(tmp_path, separator, n):
+    """Every column must be read, although only the start of the file is used to find the separator."""
     names = ["item", *(f"a_feature_with_a_rather_long_name_{i}" for i in range(n))]
     row = separator.join(["1.png", *["0.5"] * n])
     (tmp_path / "f.csv").write_text("\n".join([separator.join(names), row, row.replace("1.png", "2.png")]))

@@ -1,4 +1,4 @@
-"""Votes and EM on sparse triples: by hand, against crowd-kit, against a loop written from the equations."""
+"""Test votes and EM on sparse triples by hand, against crowd-kit, and against loops over the equations."""
 
 import itertools
 import warnings
@@ -17,18 +17,18 @@ from crowdshot.labels.gold_labels import crowd_of
 
 
 def likeliest_coin(ann, **settings):
-    """Maximum likelihood, as Dawid–Skene is by itself."""
+    """Fit the one-coin model by maximum likelihood, without priors."""
     return aggregate.one_coin(ann, **{"b": 0.0, "c": 0.0, "right": 0.0, **settings})
 
 
 EM = [aggregate.dawid_skene, likeliest_coin]
 
-# Two items, two annotators, two classes: A and B agree that x is 0; on y, A says 1 and B says 0.
+# Two items, two annotators, two classes: A and B label x as 0; A labels y as 1 and B labels y as 0.
 TWO = Annotations.from_dict({"x": {"A": 0, "B": 0}, "y": {"A": 1, "B": 0}})
 
 
 def random_crowd(seed, n_items=40, n_annotators=8, n_classes=3, density=0.6):
-    """A crowd of decent annotators in which every item and every annotator has a label, and every class occurs."""
+    """Draw annotators better than chance; every item and annotator has a label, and every class occurs."""
     rng = np.random.default_rng(seed)
     truth = np.arange(n_items) % n_classes
     skill = rng.uniform(0.5, 0.95, n_annotators)
@@ -42,7 +42,7 @@ def random_crowd(seed, n_items=40, n_annotators=8, n_classes=3, density=0.6):
 
 @st.composite
 def sparse_crowds(draw):
-    """(N, R) labels below K with -1; some items and annotators have no label at all, some classes no vote."""
+    """Draw labels (N, R) below K, or -1; some items and annotators have no label, some classes no vote."""
     n_items, n_annotators, n_classes = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(2, 4))
     size = n_items * n_annotators
     cells = draw(st.lists(st.integers(-1, n_classes - 1), min_size=size, max_size=size))
@@ -62,7 +62,7 @@ def test_votes_by_hand():
     consensus = aggregate.majority_vote(ann)
     np.testing.assert_allclose(consensus.probabilities, expected, rtol=1e-15)
     assert consensus.labels.tolist() == [0, 1, 2, 0]
-    np.testing.assert_allclose(consensus.class_probs, expected[:3].mean(axis=0))  # the unlabelled item has no say
+    np.testing.assert_allclose(consensus.class_probs, expected[:3].mean(axis=0))  # the unlabelled item has no vote
     assert consensus.confusion is None
 
 
@@ -76,7 +76,7 @@ def test_ties_go_to_the_first_class_in_the_given_order_or_stay_open():
         aggregate.majority_vote(ann, ties="random")
 
 
-def test_to_frame_uses_the_names_that_came_in():
+def test_to_frame_uses_the_names_of_the_input():
     frame = pd.DataFrame({"image": ["a", "a", "a", "b"], "user": [1, 2, 3, 1], "answer": ["u", "v", "v", "u"]})
     ann = Annotations.from_frame(frame, items=["a", "b", "c"])
     table = aggregate.majority_vote(ann).to_frame(ann)
@@ -95,8 +95,8 @@ def test_to_frame_uses_the_names_that_came_in():
 
 def test_maximum_likelihood_by_hand():
     # Soft votes: x (1, 0), y (1/2, 1/2). M-step: π = (3/4, 1/4);
-    # A says 0 of class 0 in 1 of 3/2 cases and of class 1 in 0 of 1/2; B always says 0.
-    # E-step: x: 3/4·2/3·1 = 1/2 against 1/4·0·1; y: 3/4·1/3·1 = 1/4 against 1/4·1·1. So nothing moves.
+    # A chooses 0 for class 0 in 1 of 3/2 cases and for class 1 in 0 of 1/2; B always chooses 0.
+    # E-step: x: 3/4·2/3·1 = 1/2 against 1/4·0·1; y: 3/4·1/3·1 = 1/4 against 1/4·1·1. So this is a fixed point.
     for steps in (1, 5):
         fit = aggregate.dawid_skene(TWO, steps=steps, tolerance=0)
         np.testing.assert_allclose(fit.probabilities, [[1, 0], [1 / 2, 1 / 2]], atol=1e-8)
@@ -131,7 +131,7 @@ def test_one_coin_by_hand():
 
 
 def test_gold_by_hand():
-    # y is known to be 1, so π = (1/2, 1/2), A is always right and B always says 0: nothing is left uncertain.
+    # y is known to be 1, so π = (1/2, 1/2), A is always right and B always chooses 0: nothing is left uncertain.
     fit = aggregate.dawid_skene(TWO, gold={"y": 1}, tolerance=0, steps=3)
     np.testing.assert_allclose(fit.probabilities, [[1, 0], [0, 1]], atol=1e-8)
     np.testing.assert_allclose(fit.confusion, [[[1, 0], [0, 1]], [[1, 0], [1, 0]]], atol=1e-8)
@@ -146,7 +146,7 @@ def crowdkit_probabilities(name, ann, steps, gold=None):
     model = getattr(module, name)(n_iter=steps, tol=-np.inf)
     arguments = [ann.to_crowdkit()] if gold is None else [ann.to_crowdkit(), pd.Series(gold)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own, about pandas
+        warnings.simplefilter("ignore")  # a warning of crowd-kit about pandas
         fitted = model.fit(*arguments)
     assert len(fitted.loss_history_) == steps
     return fitted, fitted.probas_.loc[ann.items, ann.classes].to_numpy()
@@ -211,7 +211,7 @@ def test_majority_vote_agrees_with_crowdkit():
 
 
 def loops(matrix, n_classes, steps, b, c):
-    """The equations for π, α and λ with a Python loop for every sum; α[r][l][k], the observed label first."""
+    """Compute π, α and λ with a Python loop for every sum; α is [r][l][k], with the observed label first."""
     n_items, n_annotators = matrix.shape
     labelled = [n for n in range(n_items) if (matrix[n] >= 0).any()]
     every, K = range(n_classes), n_classes
@@ -259,7 +259,7 @@ def test_the_objective_never_falls_and_probabilities_are_probabilities(method, c
         assert (probabilities >= 0).all()
         np.testing.assert_allclose(probabilities.sum(axis=-1), 1, atol=1e-8)
     nobody = (matrix < 0).all(axis=1)
-    # without a prior a class that has died out counts as 1e-10, no more
+    # without a prior, an empty class has probability 1e-10
     np.testing.assert_allclose(fit.probabilities[nobody], np.tile(fit.class_probs, (nobody.sum(), 1)), atol=1e-9)
     idle = (matrix < 0).all(axis=0)
     np.testing.assert_allclose(fit.confusion[idle], 1 / n_classes, rtol=1e-12)
@@ -375,29 +375,29 @@ def test_arguments_that_are_off(method, options, message):
     assert [error.value.argument] == list(options)
 
 
-def test_one_coin_needs_telling_that_people_are_better_than_chance():
+def test_one_coin_needs_a_prior_above_chance():
     """Three annotators, six labels. Soft votes are (2/3, 1/3), (0, 1), (0, 1), so that a's labels cat, dog have 2/3 + 1
     expected hits, and with c = 1, right = 2 first q = (5/3 + 3) / (2 + 4)."""
     ann = Annotations.from_dict({1: {"a": "cat", "b": "dog", "c": "cat"}, 2: {"a": "dog", "b": "dog"}, 3: {"b": "dog"}})
     first = aggregate.one_coin(ann, steps=1, b=0)
     assert first.confusion[0, 0, 0] == pytest.approx((5 / 3 + 3) / 6)
-    told = aggregate.one_coin(ann)
-    assert told.labels.tolist() == ["cat", "dog", "dog"]
-    assert (told.probabilities.max(axis=1) > 0.6).all()
-    untold = aggregate.one_coin(ann, right=0)
-    assert (untold.probabilities.max(axis=1) < 0.6).all()  # all taken for guessers
+    with_prior = aggregate.one_coin(ann)
+    assert with_prior.labels.tolist() == ["cat", "dog", "dog"]
+    assert (with_prior.probabilities.max(axis=1) > 0.6).all()
+    without_prior = aggregate.one_coin(ann, right=0)
+    assert (without_prior.probabilities.max(axis=1) < 0.6).all()  # all annotators look like guessers
 
 
 # ---- the registry
 
 
 def test_the_command_offers_the_registered_methods():
-    """The choices of --method are an enum of their own, so that --help need not import the methods."""
+    """The choices of --method are a separate enum, so that --help does not import the methods."""
     assert [choice.value for choice in Aggregator] == list(aggregate.AGGREGATORS)
 
 
 @pytest.mark.parametrize("name", aggregate.AGGREGATORS)
-def test_methods_are_the_same_in_memory_and_in_parts(name):
+def test_methods_give_the_same_in_memory_and_in_parts(name):
     ann = Annotations.from_matrix(random_crowd(3))
     method = aggregate.AGGREGATORS[name]
     sizes = aggregate.Sizes(ann.n_items, ann.n_annotators, ann.n_classes)

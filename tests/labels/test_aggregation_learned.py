@@ -50,9 +50,9 @@ def test_results_do_not_depend_on_names_or_order(seed: int, per_item: int, K: in
 
 
 def test_more_votes_and_better_annotators_weigh_more() -> None:
-    """Two who are always right say cat; one of them and a coin say dog of another."""
+    """Two accurate annotators agree on y; on x an accurate one and a guesser disagree."""
     rows = [(i, who, "cd"[i % 2]) for i in range(20) for who in ("ann", "bob")]
-    rows += [(i, "cyd", "cd"[(i // 2) % 2]) for i in range(20)]  # right in half
+    rows += [(i, "cyd", "cd"[(i // 2) % 2]) for i in range(20)]  # right for half of the items
     rows += [("x", "ann", "c"), ("x", "cyd", "d"), ("y", "ann", "c"), ("y", "bob", "c")]
     ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
     found = pd.DataFrame(aggregate.learned(ann).probabilities, index=ann.items, columns=ann.classes)
@@ -67,7 +67,7 @@ def test_one_label_gives_no_more_confidence_than_two() -> None:
 
 
 def test_gold_is_fixed_and_informs_accuracies() -> None:
-    """Of two against one, known answers say that the one is right."""
+    """Gold shows that one annotator is right and the two who contradict them are wrong."""
     rows = [(i, who, said) for i in range(30) for who, said in (("a", "x"), ("b", "x"), ("c", "y"))]
     rows += [(i, who, said) for i in range(30, 60) for who, said in (("a", "y"), ("b", "y"), ("c", "x"))]
     ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
@@ -106,7 +106,7 @@ def test_an_item_without_a_label_has_the_class_sizes() -> None:
 
 
 def test_an_annotator_with_constant_labels_confirms_nobody() -> None:
-    """One label an item: nothing tells the one who always says yes from the others."""
+    """With one label per item, nothing distinguishes the annotator who always chooses yes from the others."""
     random = np.random.default_rng(1)
     rows = [(i, f"{i % 4}", "yes" if i % 4 == 0 else random.choice(["yes", "no"])) for i in range(200)]
     ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]))
@@ -145,7 +145,7 @@ def test_invalid_history(counts) -> None:
 
 
 def classifier(truth, right: float, seed: int = 0, sure: float = 0.9):
-    """(N, K): a classifier that claims to be ``sure`` and is right in that share."""
+    """Return (N, K) predictions with confidence ``sure``, correct for the share ``right``."""
     random = np.random.default_rng(seed)
     said = np.where(random.random(len(truth)) < right, truth, (truth + 1) % 3)
     return np.where(np.arange(3) == said[:, None], sure, (1 - sure) / 2)
@@ -159,7 +159,7 @@ def test_a_good_classifier_helps_and_a_bad_one_does_no_harm() -> None:
         given = {
             "alone": None,
             "good": classifier(truth, 0.9, seed),
-            "bad": classifier(truth, 0.1, seed),  # sure, and nearly always wrong
+            "bad": classifier(truth, 0.1, seed),  # confident, and nearly always wrong
             "noise": classifier(random.permutation(truth), 0.9, seed),
         }
         for name, p in given.items():
@@ -202,11 +202,11 @@ def test_invalid_pred_probs(p, told) -> None:
 
 
 def test_ordered_classes() -> None:
-    """Of classes 0 to 4, people who are off by one; whoever knows the order believes the middle of 1 and 3."""
+    """Annotators err by one of five ordered classes; with the order, labels 1 and 3 make 2 likelier."""
     random = np.random.default_rng(0)
     truth = random.integers(5, size=150)
-    said = (truth[:, None] + random.choice([-1, 0, 1], p=[0.25, 0.5, 0.25], size=(150, 6))).clip(0, 4).astype(float)
-    said = np.vstack([said, [1, 3, *[np.nan] * 4]])
-    ann = Annotations.from_matrix(said)
+    answers = (truth[:, None] + random.choice([-1, 0, 1], p=[0.25, 0.5, 0.25], size=(150, 6))).clip(0, 4).astype(float)
+    answers = np.vstack([answers, [1, 3, *[np.nan] * 4]])
+    ann = Annotations.from_matrix(answers)
     plain, ordered = (aggregate.learned(ann, ordered=each).probabilities[150] for each in (False, True))
     assert ordered[2] > plain[2]

@@ -1,4 +1,4 @@
-"""Annotations: every way in, every policy, every way out; expected values written out by hand."""
+"""Test Annotations with expected values by hand: every input format, policy and output format."""
 
 import sys
 
@@ -22,7 +22,7 @@ PETS = [("x.png", "ann", "dog"), ("x.png", "bob", "cat"), ("y.png", "ann", "cat"
 
 
 def triples(ann):
-    """{(item id, annotator id): label id}, whatever the order."""
+    """Return {(item id, annotator id): label id}."""
     ids = zip(ann.items[ann.item], ann.annotators[ann.annotator], ann.classes[ann.label], strict=True)
     return {(item, annotator): label for item, annotator, label in ids}
 
@@ -297,7 +297,7 @@ def test_from_dict_wants_dicts_of_dicts(labels):
 # ---- other tools' conventions
 
 
-def test_crowdkit_there_and_back():
+def test_crowdkit_round_trip():
     frame = table(PETS, ("task", "worker", "label"))
     ann = Annotations.from_crowdkit(frame)
     assert triples(ann) == triples(Annotations.from_frame(table(PETS)))
@@ -329,7 +329,7 @@ def test_not_cleanlab(labels, options, message):
         Annotations.from_cleanlab(labels, **options)
 
 
-# ---- out
+# ---- output
 
 
 def test_to_tensor_and_votes():
@@ -361,7 +361,7 @@ crowds = st.dictionaries(st.tuples(ids, ids), st.sampled_from(["cat", "dog", 0, 
 
 @given(crowds)
 @settings(max_examples=60, deadline=None)
-def test_there_and_back_in_every_form(crowd):
+def test_round_trips_in_every_form(crowd):
     rows = [(item, annotator, label) for (item, annotator), label in crowd.items()]
     ann = Annotations.from_frame(table(rows).astype(object))
     assert triples(ann) == crowd
@@ -399,7 +399,7 @@ def shuffled_crowd(n_items):
 
 
 def counting_lines(run):
-    """How many lines of Python were run, in libraries too, each as often as it was; and what came of it."""
+    """Return the number of executed lines of Python, including libraries, and the result."""
     count, before = 0, sys.gettrace()
 
     def trace(frame, event, argument):
@@ -415,13 +415,13 @@ def counting_lines(run):
     return count, result
 
 
-def test_a_nan_that_numpy_made_text_of_is_missing():
+def test_nan_as_text_from_numpy_is_missing():
     ann = Annotations.from_matrix(np.array([["x", np.nan], ["y", "x"]]))
     assert ann.classes.tolist() == ["x", "y"]
     assert len(ann.label) == 3
 
 
-def test_classes_that_are_numbers_stand_in_their_order():
+def test_numeric_classes_are_sorted():
     ann = Annotations.from_matrix([["10", "9"], ["2", "-1x"]])
     assert ann.classes.tolist() == ["-1x", "10", "2", "9"]
     ann = Annotations.from_matrix([["10", "9"], ["2", "02"]])

@@ -1,4 +1,4 @@
-"""Labels and items in every kind of table give the same result, and what is not understood is refused."""
+"""Check that every kind of table of labels and items gives the same result, and other input is refused."""
 
 import numpy as np
 import pandas as pd
@@ -28,11 +28,11 @@ LONG = pd.DataFrame(
 
 
 class Column(list):
-    """Like a column of a Hugging Face dataset."""
+    """A fake for a column of a Hugging Face dataset."""
 
 
 class Dataset:
-    """Like a Hugging Face dataset, of which these methods are used."""
+    """A fake for a Hugging Face dataset, with the methods that crowdshot uses."""
 
     def __init__(self, table):
         self.table = table
@@ -144,9 +144,9 @@ def test_collections_of_tables_are_refused():
 
 
 def test_spaces_are_removed_and_other_spellings_reported():
-    said = pd.DataFrame({"ann": ["cat ", "dog", "cat"], "bob": ["cat", " dog", "Cat"]})
+    table = pd.DataFrame({"ann": ["cat ", "dog", "cat"], "bob": ["cat", " dog", "Cat"]})
     with pytest.warns(UserWarning, match="'Cat', 'cat'"):
-        ann = as_annotations(said)
+        ann = as_annotations(table)
     assert ann.classes.tolist() == ["Cat", "cat", "dog"]
     assert ann.merge_case().classes.tolist() == ["cat", "dog"]
     with pytest.warns(UserWarning, match="may be one class"):

@@ -10,7 +10,7 @@ from crowdshot.labels.duplicate_annotators import compare_pairs
 
 
 def crowd(n_items, right, copies=(), seed=0, hard=0.3):
-    """Labels (N, R) of four classes by people who are right so often; ``copies``: who takes whose answers."""
+    """Return labels (N, R) of four classes and the truth; ``copies`` are pairs (copier, source)."""
     random = np.random.default_rng(seed)
     truth, decoy = random.integers(4, size=(2, n_items))
     fooled = (random.random(n_items) < hard)[:, None] & (random.random((n_items, len(right))) < 0.4)
@@ -34,21 +34,21 @@ def test_expected_agreement_by_hand():
     C = expected_confusion(ann, posterior)
     pairs = compare_pairs(ann, posterior).set_index(["one", "other"])
     assert pairs[["shared", "same"]].to_numpy().tolist() == [[3, 2], [2, 1], [2, 0]]
-    says = posterior[:, None, :] @ C.transpose(1, 0, 2).reshape(2, -1)  # [item, 0, who and what]
+    says = posterior[:, None, :] @ C.transpose(1, 0, 2).reshape(2, -1)  # [item, 0, (annotator, label)]
     says = says.reshape(3, 3, 2)
 
     def likely(item, who, label, others):
-        """``others``: the labels of the item that are neither's."""
+        """``others`` are the item's labels by annotators outside the pair."""
         by_skill = says[item, who, label]
         return max(by_skill, (by_skill + others.count(label)) / (1 + len(others)))
 
     forth = likely(0, 1, 0, [1]) + likely(1, 1, 1, []) + likely(2, 1, 0, [0])
     back = likely(0, 0, 0, [1]) + likely(1, 0, 1, []) + likely(2, 0, 1, [0])
     assert pairs.loc[(0, 1), "expected"] == pytest.approx(max(forth, back))
-    assert not pairs["stands_out"].any()  # from three items nothing follows
+    assert not pairs["stands_out"].any()  # three items are too few
 
 
-def test_copiers_are_found_and_nobody_else():
+def test_only_copiers_are_found():
     right = np.array([0.9, 0.8, 0.75, 0.7, 0.7, 0.8, 0.6, 0.85])
     assert found(*crowd(150, right)) == set()
     assert found(*crowd(150, right, [(6, 3)])) == {(3, 6)}
@@ -56,17 +56,17 @@ def test_copiers_are_found_and_nobody_else():
 
 
 def test_half_a_crowd_of_copies_is_found():
-    """It is the consensus, so that by posterior and skill its members agree because they are right."""
+    """The copies determine the consensus, so posterior and skill explain their agreement as correctness."""
     right = np.array([0.6, 0.6, 0.6, 0.6, 0.6, 0.7, 0.65, 0.7, 0.6, 0.65])
     said, _ = crowd(100, right, [(who, 0) for who in range(1, 5)], hard=0)
     posterior = 0.96 * np.eye(4)[said[:, 0]] + 0.01
     assert found(said, posterior) == {(a, b) for a in range(5) for b in range(a + 1, 5)}
-    said[0, 4] = (said[0, 0] + 1) % 4  # who differs once is not of those who never do
+    said[0, 4] = (said[0, 0] + 1) % 4  # an annotator who differs once is not one who always agrees
     assert found(said, posterior) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
 
 
-def test_whether_answers_differ_by_hand():
-    """Who says the same of everything is judged by the first rule alone."""
+def test_differing_annotators_by_hand():
+    """Annotators with constant labels are judged by the first rule only."""
     assert duplicate_annotators._differ(np.array([2, 2, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), 4).tolist() == [
         False,
         True,
@@ -75,8 +75,8 @@ def test_whether_answers_differ_by_hand():
     ]
 
 
-def test_how_probable_agreement_is_by_outsiders_by_hand():
-    """Of item 0 one of four outsiders says the same and three not, of item 1 two of four, of item 2 none of two."""
+def test_probability_of_chance_agreement_by_hand():
+    """One of four outsiders agrees on item 0, two of four on item 1, and none of two on item 2."""
     item = np.array([0] * 6 + [1] * 6 + [2] * 4)
     label = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1])
     group = np.array([9, 9, 1, 2, 3, 4, 9, 9, 1, 2, 3, 4, 9, 9, 1, 2])
@@ -84,19 +84,19 @@ def test_how_probable_agreement_is_by_outsiders_by_hand():
     np.testing.assert_allclose(p[[0, 6, 12]], [(1 + 0.5) / 5, 1, 1])
 
 
-def test_experts_and_unanimous_crowds_are_no_copies():
+def test_experts_and_unanimous_crowds_are_not_copies():
     assert found(*crowd(200, np.array([0.99, 0.99, 0.5, 0.5, 0.4, 0.6]), hard=0)) == set()
     said, posterior = crowd(200, np.array([0.98] * 6), hard=0)
     said[:] = said[:, :1]
     assert found(said, posterior) == set()
 
 
-def test_two_annotators_cannot_be_compared_with_anybody():
+def test_two_annotators_are_too_few():
     said, posterior = crowd(100, np.array([0.6, 0.6]), [(1, 0)])
     assert found(said, posterior) == set()
 
 
-def test_order_does_not_matter_and_nothing_is_no_pair():
+def test_order_does_not_matter_and_one_annotator_has_no_pairs():
     said, posterior = crowd(60, np.array([0.8, 0.7, 0.6, 0.7]), [(1, 0)])
     said[np.random.default_rng(0).random(said.shape) < 0.3] = -1
     ann = Annotations.from_matrix(said, classes=range(4))

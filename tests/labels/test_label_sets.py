@@ -1,4 +1,4 @@
-"""Test answers that name several labels: how they are recognised, and their yes/no questions."""
+"""Test answers that name several labels: their recognition and their yes/no questions."""
 
 import json
 from dataclasses import replace
@@ -133,7 +133,7 @@ SAID = {
 
 
 def test_votes_by_hand():
-    """Of item 2 each label is a third likely: the likeliest set that is not empty has the first of them."""
+    """Each label of item 2 has probability 1/3, so the likeliest non-empty set is the first label."""
     ann, consensus, yes = aggregate_sets(
         Annotations.from_dict(SAID), lambda question, _: aggregate.majority_vote(question)
     )
@@ -144,7 +144,7 @@ def test_votes_by_hand():
     np.testing.assert_allclose(table["agreement"], [2 / 3, 1 / 3, 2 / 3])
 
 
-def test_each_label_is_a_question_of_its_own():
+def test_each_label_is_a_separate_question():
     ann = Annotations.from_dict(SAID)
     _, _, yes = aggregate_sets(ann, lambda question, truth: aggregate.learned(question, gold=truth))
     for k, name in enumerate(("cat", "dog", "owl")):
@@ -153,7 +153,7 @@ def test_each_label_is_a_question_of_its_own():
         np.testing.assert_allclose(yes[:, k], aggregate.learned(alone).probabilities[:, 1])
 
 
-def test_a_set_that_nobody_named_may_be_the_likeliest():
+def test_a_set_that_no_annotator_chose_may_be_likeliest():
     said = {"1": {"ann": "cat;dog", "bob": "dog;owl", "cyd": "owl;cat"}, "2": {"ann": "cat"}}
     ann, consensus, _ = aggregate_sets(
         Annotations.from_dict(said), lambda question, _: aggregate.majority_vote(question)

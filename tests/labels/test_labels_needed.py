@@ -11,15 +11,15 @@ GUESS = np.full((1, 2, 2), 0.5)
 
 
 def test_one_certain_answer_accepts_an_undecided_item():
-    """Ten toss-ups, a label for one of them at a time, each of which leaves 0.95."""
+    """Ten items have probability 1/2; each label raises one item to 0.95."""
     shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
     np.testing.assert_allclose(shares[:12], [*np.arange(0, 1.01, 0.1), 1.0])
-    assert labels_needed.until(shares, 0.95) == pytest.approx(0.95)  # between two rounds, as if labels were grains
+    assert labels_needed.until(shares, 0.95) == pytest.approx(0.95)  # interpolated between two rounds
     assert labels_needed.until(shares, 0.3) == pytest.approx(0.3)
 
 
 def test_half_of_the_evidence_takes_at_least_two_answers():
-    """0.95 to the power of a half against 0.05 to it is 0.81 to 0.19: two that agree are needed."""
+    """The square roots of 0.95 and 0.05 normalise to 0.81 and 0.19, so two equal labels are needed."""
     shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
     assert labels_needed.until(shares, 0.1) > 1.0
     assert 2.0 <= labels_needed.until(shares, 1.0) < 5.0
@@ -44,13 +44,13 @@ def test_order_and_number_of_items_do_not_matter():
     order = random.permutation(400)
     again = labels_needed.forecast(ann.select_items(ann.items[order]), posterior[order], 0.9)
     assert again == found
-    twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # of 4,800 items a part is played with
+    twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # the simulation samples from 4,800 items
     many = labels_needed.forecast(twelve, np.tile(posterior, (12, 1)), 0.9)
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
 
 
 def test_random_draws_keep_the_order_of_the_curves():
-    """Of few items what is drawn decided, and twenty labels were said to do, 25 at best."""
+    """With few items, random draws must not make the best case worse than the expected one."""
     for seed in range(12):
         random = np.random.default_rng(seed)
         ann = Annotations.from_matrix(random.integers(2, size=(6, 3)))

@@ -28,7 +28,7 @@ def crowd(N, R, K, per_item, seed=0):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_three_thousand_classes_of_fifty_annotators_take_little_memory(method) -> None:
+def test_memory_of_three_thousand_classes_and_fifty_annotators(method) -> None:
     ann, truth = crowd(2_000, 50, 3_000, 5)
     tracemalloc.start()
     found = aggregate.AGGREGATORS[method](ann, 3, None)
@@ -38,9 +38,9 @@ def test_three_thousand_classes_of_fifty_annotators_take_little_memory(method) -
     assert sparse.issparse(found.probabilities)
     assert found.probabilities.shape == (2_000, 3_000)
     assert found.confusion is None
-    assert peak < 50e6  # a table of annotators by classes by classes is 3.6 GB
+    assert peak < 50e6  # dense confusion matrices would take 3.6 GB
     np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
-    if method != "dawid-skene":  # which makes too much of what little it sees of each class
+    if method != "dawid-skene":  # overfits classes with few labels
         assert (table["label"] == truth).mean() > 0.95
         assert people["accuracy"].between(0.6, 0.95).all()
 
@@ -51,7 +51,7 @@ def test_confusion_and_accuracy_are_the_same_for_a_sparse_posterior() -> None:
     pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(posterior)), judge(ann, posterior))
 
 
-def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one() -> None:
+def test_confusion_among_some_classes_pools_other_labels() -> None:
     ann, _ = crowd(60, 6, 5, 4)
     posterior = aggregate.soft_vote(ann)
     whole, few = (asking.expected_confusion(ann, held) for held in (posterior, sparse.csr_array(posterior)))
@@ -65,9 +65,9 @@ def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one()
 
 @pytest.mark.parametrize("budget", [1, 5, 40])
 def test_dense_and_sparse_posteriors_give_the_same_questions(budget) -> None:
-    """Where each item has a posterior in every class, nothing is left out."""
+    """If every class of an item has a positive posterior, the sparse form omits nothing."""
     ann, _ = crowd(30, 8, 4, 3)
-    share = np.random.default_rng(0).dirichlet(np.ones(4), 30)  # so that no two gains are equal but for rounding
+    share = np.random.default_rng(0).dirichlet(np.ones(4), 30)  # avoids ties of gains
     posterior = 0.7 * aggregate.soft_vote(ann) + 0.3 * share
     asked = []
     for held in (posterior, sparse.csr_array(posterior)):
@@ -83,7 +83,7 @@ def test_dense_and_sparse_posteriors_give_the_same_questions(budget) -> None:
     np.testing.assert_allclose(doubts_too, doubts)
 
 
-def test_questions_about_three_thousand_classes_take_little_memory() -> None:
+def test_memory_of_questions_about_three_thousand_classes() -> None:
     ann, _ = crowd(1_000, 50, 3_000, 4)
     tracemalloc.start()
     posterior = aggregate.learned(ann).probabilities
@@ -125,7 +125,7 @@ def test_pred_probs_need_a_dense_posterior(monkeypatch) -> None:
         aggregate.learned(ann, pred_probs=np.full((20, 6), 1 / 6))
 
 
-def test_beyond_a_hundred_classes_tables_have_no_column_for_each() -> None:
+def test_tables_of_many_classes_have_no_column_per_class() -> None:
     table = pd.DataFrame({"item": ["a"]})
     assert len(with_probabilities(table, range(100), np.ones((1, 100))).columns) == 101
     assert with_probabilities(table, range(101), np.ones((1, 101))).columns.tolist() == ["item"]

@@ -1,4 +1,4 @@
-"""Ids in tables against rows of X and against files."""
+"""Test matching of ids in tables with rows of X and with files."""
 
 from pathlib import Path, PurePath
 
@@ -30,7 +30,7 @@ def test_a_table_is_brought_into_the_order_of_the_items():
     assert annotations_of({1: {"x": "u"}, 0: {"x": "v"}}, 2, None, None).to_matrix().tolist() == [[1], [0]]
 
 
-def test_a_matrix_goes_row_by_row():
+def test_a_matrix_is_matched_by_row():
     ann = annotations_of([["u", None], ["v", "u"]], 2, ["p", "q"], ["v", "u"])
     assert ann.items.tolist() == ["p", "q"]
     np.testing.assert_array_equal(ann.to_matrix(), [[1, -1], [0, 1]])
@@ -94,11 +94,11 @@ def test_files_are_found_as_people_and_tools_name_them(name, expected):
         ("p/\u00e9t\u00e9.png", ["p/e\u0301te\u0301.png"], 0),  # a Mac's folder, a browser's table
         ("e\u0301te\u0301", ["p/\u00e9t\u00e9.png"], 0),
         ("/data/upload/1/b240bd95-%C3%A9t%C3%A9.png", ["p/e\u0301te\u0301.png"], 0),
-        ("e\u0301.png", ["\u00e9.png", "e\u0301.png"], 1),  # who has both means the very one
+        ("e\u0301.png", ["\u00e9.png", "e\u0301.png"], 1),  # an exact match is preferred
         ("\u00e9.png", ["\u00e9.png", "e\u0301.png"], 0),
         ("\u00e9.png", ["a/e\u0301.png", "b/\u00e9.png"], 1),
-        ("\u00e9.png", ["a/e\u0301.png", "b/e\u0301.png"], -1),  # two files come to this name
-        ("e\u0301/x.png", ["\u00e9/x.png", "x.png"], 0),  # a folder in another spelling comes before a bare name
+        ("\u00e9.png", ["a/e\u0301.png", "b/e\u0301.png"], -1),  # two files match this name
+        ("e\u0301/x.png", ["\u00e9/x.png", "x.png"], 0),  # a folder in another spelling is preferred to a bare name
         ("e\u0301/x.png", ["\u00e9/x.png", "\u00e8/x.png"], 0),
     ],
 )
@@ -120,7 +120,7 @@ def test_files_keep_the_ids_of_the_table():
         ("/data/upload/3/3f2a1b9c-cat.jpg", 0),
         ("3f2a1b9c-cat", 0),
         ("3f2a1b9c-cat.png", 0),  # converted since
-        ("0123abcd-owl.jpg", 1),  # a file that has the prefix itself comes before the one without
+        ("0123abcd-owl.jpg", 1),  # a file with the prefix is preferred to one without
         ("owl.jpg", 2),
         ("4444dddd-owl.jpg", 2),
         ("3F2A1B9C-cat.jpg", -1),  # not what Label Studio puts there
@@ -128,11 +128,11 @@ def test_files_keep_the_ids_of_the_table():
         ("https://host/pets/cat.jpg?key=a/b&d=7#top", 0),
         ("s3://bucket/cat.jpg", 0),
         ("/data/local-files/?d=cat.jpg", 0),
-        ("/data/local-files/?d=b/my%20dog.jpg", 4),  # a folder tells which
+        ("/data/local-files/?d=b/my%20dog.jpg", 4),  # the folder decides
         ("/data/local-files/?d=c%5Cmy%20dog.jpg", 5),
         ("/data/local-files/?d=my%20dog.jpg", -1),  # two files have this name
         ("9a9a9a9a-my dog.jpg", -1),
-        ("deadbeef-fox.jpg", -1),  # two files have the very name, so the looser fox.jpg is not meant
+        ("deadbeef-fox.jpg", -1),  # two exact matches: the looser match fox.jpg is not used
         ("fox.jpg", 8),
         ("what?.jpg", 9),  # a question mark can be part of a name
         ("100%25.jpg", 11),  # and so can a percent sign
@@ -156,7 +156,7 @@ def test_names_with_additions_of_label_tools(name, expected):
     [
         ("/data/upload/1/b240bd95-%C3%A9t%C3%A9_picture_0.png", 0),  # as a real server has named it
         ("/data/upload/1/b240bd95-my_cat.png", 2),  # a file of that very name comes first
-        ("/data/upload/1/b240bd95-a_b.png", -1),  # two files come to this name
+        ("/data/upload/1/b240bd95-a_b.png", -1),  # two files match this name
         ("/data/upload/1/b240bd95-my_dog.png", -1),
     ],
 )
@@ -194,7 +194,7 @@ FILES = [PurePath("Camera A/1.JPG"), PurePath("Camera A/2.JPG"), PurePath("Camer
         (["Camera A\\1.JPG"], [file.as_posix() for file in FILES]),
     ],
 )
-def test_files_are_called_in_the_manner_of_the_labels(ids, called):
+def test_files_are_named_as_in_the_labels(ids, called):
     assert named_like(ids, FILES).tolist() == called
 
 
@@ -210,7 +210,7 @@ def test_files_are_called_in_the_manner_of_the_labels(ids, called):
         ("photos/my%20cat.jpg", "photos\\my cat.jpg"),
     ],
 )
-def test_names_that_may_mean_one_picture(one, other):
+def test_names_that_may_mean_the_same_image(one, other):
     assert same_files(["b.png", one, "d.png?x", other]) == [[one, other]]
 
 
@@ -225,7 +225,7 @@ def test_names_that_may_mean_one_picture(one, other):
         ["is it a?", "is it a#", "v1.0?", "v1.0#"],  # no pictures
     ],
 )
-def test_names_that_mean_different_pictures(names):
+def test_names_that_mean_different_images(names):
     assert same_files(names) == []
 
 
@@ -239,13 +239,13 @@ def test_names_that_mean_different_pictures(names):
         ([["a/1.jpg"], ["b/1.jpg"]], []),
         ([["x1", "x2"], ["x3", "x4"]], []),
         ([["a", "b", "A"]], []),
-        ([["a", "b"], ["A", "b"]], []),  # they name b alike, so a and A are two
-        ([["a", "b"], ["b", "c"], ["c", "A"], ["B", "d"]], [["b", "B"]]),  # the first three go together
+        ([["a", "b"], ["A", "b"]], []),  # both use b, so a and A are different
+        ([["a", "b"], ["b", "c"], ["c", "A"], ["B", "d"]], [["b", "B"]]),  # the first three match each other
         ([["text " + "and/or " * 500], ["Text " + "and/or " * 500]],
          [["text " + "and/or " * 500, "Text " + "and/or " * 500]]),
     ],
 )  # fmt: skip
-def test_files_without_a_common_item_may_write_them_otherwise(files, groups):
+def test_spellings_in_two_files_without_common_items(files, groups):
     assert named_otherwise([np.array(items, dtype=object) for items in files]) == groups
 
 

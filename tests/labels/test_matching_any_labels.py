@@ -1,4 +1,4 @@
-"""Functions of labels alone take labels in any form that fit takes."""
+"""Check that functions of labels accept every form of labels that fit accepts."""
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,12 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-def told(found):
+def result_of(found):
     return found.probabilities if hasattr(found, "probabilities") else found.value
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_the_same_of_every_form(function, tmp_path):
+def test_every_form_gives_the_same_result(function, tmp_path):
     ANN.to_frame().to_csv(tmp_path / "labels.csv", index=False)
     forms = [
         M, np.array(M, dtype=object), pd.DataFrame(M), pd.DataFrame(M).astype("string"), ANN.to_frame(),
@@ -28,7 +28,7 @@ def test_the_same_of_every_form(function, tmp_path):
         read_labels(tmp_path / "labels.csv"),
     ]  # fmt: skip
     for form in forms:
-        np.testing.assert_allclose(told(function(form)), told(function(ANN)), err_msg=str(type(form)))
+        np.testing.assert_allclose(result_of(function(form)), result_of(function(ANN)), err_msg=str(type(form)))
     assert function.__doc__
 
 
@@ -38,32 +38,32 @@ def test_objects_without_labels_are_refused(given):
         aggregate.learned(given)
 
 
-def test_missing_cells_of_pandas_own_kinds_are_missing_labels():
-    said = pd.DataFrame({"ann": [0, 1, None, 1], "bob": [0, 1, 0, None], "cyd": [0, 0, 0, 1]})
+def test_missing_cells_of_pandas_dtypes_are_missing_labels():
+    table = pd.DataFrame({"ann": [0, 1, None, 1], "bob": [0, 1, 0, None], "cyd": [0, 0, 0, 1]})
     for kind in ("Int64", "Float64", "int64[pyarrow]"):
-        clf = CrowdClassifier(encoder="identity").fit(np.array([[0.0], [5.0], [0.1], [5.1]]), said.astype(kind))
+        clf = CrowdClassifier(encoder="identity").fit(np.array([[0.0], [5.0], [0.1], [5.1]]), table.astype(kind))
         assert clf.annotations_.annotators.tolist() == ["ann", "bob", "cyd"]
         assert clf.annotations_.n_labels == 10
 
 
-def test_weights_and_probabilities_go_by_names_where_x_has_them():
+def test_weights_and_probabilities_are_matched_by_the_index_of_x():
     random = np.random.default_rng(0)
     X = pd.DataFrame(random.normal(size=(12, 2)), index=[f"i{n}" for n in range(12)])
-    said = random.integers(2, size=(12, 3))
+    labels = random.integers(2, size=(12, 3))
     weight = pd.Series(random.integers(1, 4, size=12), index=X.index)
     right = random.random(12)
     p = pd.DataFrame({0: right, 1: 1 - right}, index=X.index)
     for name, given in (("sample_weight", weight), ("pred_probs", p)):
         here, there = (
-            CrowdClassifier(encoder="identity").fit(X, said, **{name: each}).label_proba_
+            CrowdClassifier(encoder="identity").fit(X, labels, **{name: each}).label_proba_
             for each in (given, given[::-1])
         )
         np.testing.assert_allclose(here, there)
-        other = CrowdClassifier(encoder="identity").fit(X, said, **{name: given.to_numpy()[::-1]}).label_proba_
+        other = CrowdClassifier(encoder="identity").fit(X, labels, **{name: given.to_numpy()[::-1]}).label_proba_
         assert abs(here - other).max() > 1e-4
 
 
-def test_a_feature_that_single_precision_cannot_hold_is_told():
+def test_features_beyond_single_precision_cause_a_warning():
     X = np.c_[1.7e9 + np.arange(8.0), np.arange(8) % 2]
     with pytest.warns(
         UserWarning, match="values between 1700000000 and 1700000007 in column 0, which single precision"

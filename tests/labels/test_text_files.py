@@ -49,7 +49,7 @@ def test_parquet_and_a_folder(tmp_path):
     assert (folder.texts, folder.are_files) == (["", "boring", TWO["r1"]], True)
 
 
-def test_without_an_id_the_text_is_one(tmp_path):
+def test_without_an_id_the_text_is_the_id(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n{"text": "one"}\n')
     assert read_text_items(tmp_path / "a.jsonl").ids.tolist() == ["one", "two"]
 
@@ -64,7 +64,7 @@ def test_without_an_id_the_text_is_one(tmp_path):
         ("item,text\nr1,good\nr1,bad\n", "a.csv, row 3, column 'text' is another text for 'r1' than in an earlier row"),
     ],
 )
-def test_what_is_refused(tmp_path, content, told, monkeypatch):
+def test_invalid_files_are_refused(tmp_path, content, told, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(CrowdshotError) as error:

@@ -1,4 +1,4 @@
-"""Damage that once came through as another exception than our own; `torture.fuzz` found most of it."""
+"""Check that damaged files raise CrowdshotError; `torture.fuzz` found most of these cases."""
 
 import io
 import json
@@ -69,14 +69,14 @@ def test_compressed_arrays(tmp_path, place):
 
 
 @pytest.mark.parametrize("data", [with_part("features", b"7"), with_part("features.npy", b"7")])
-def test_parts_that_are_no_arrays(tmp_path, data):
+def test_archive_members_that_are_not_arrays(tmp_path, data):
     (tmp_path / "f.npz").write_bytes(data)
     for read in (read_feature_file, lambda path: find_items(str(path), 16)):
         with pytest.raises(CrowdshotError, match=r"f\.npz is damaged or of another kind"):
             read(tmp_path / "f.npz")
 
 
-def test_a_text_of_characters_that_there_are_not(tmp_path):
+def test_text_with_invalid_characters(tmp_path):
     ids = np.array(["a", "b"])
     ids.view(np.uint32)[1] = 2**31 - 1
     (tmp_path / "f.npz").write_bytes(npz(ids=ids, features=np.eye(2)))
@@ -103,7 +103,7 @@ def test_parquet_with_odd_notes_of_pandas(tmp_path, about, read):
         read(tmp_path / "l.parquet")
 
 
-def test_parquet_with_text_that_is_none(tmp_path):
+def test_parquet_with_invalid_text(tmp_path):
     (tmp_path / "l.parquet").write_bytes(
         parquet(**LABELS | {"label": ["y" * 30, "q"]}).replace(b"y" * 20, b"\xff" * 20)
     )
@@ -112,15 +112,15 @@ def test_parquet_with_text_that_is_none(tmp_path):
 
 
 @pytest.mark.parametrize("way", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_archives_of_cvat(tmp_path, way):
+def test_damaged_cvat_archives(tmp_path, way):
     (tmp_path / "c.zip").write_bytes(packed(way))
     with pytest.raises(CrowdshotError, match=r"c\.zip"):
         read_labels(tmp_path / "c.zip")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", '[{}, {"deep": NaN}]'])
-def test_a_task_with_a_number_that_cannot_be_written_again(tmp_path, number):
-    """It was found once all work was done, when predictions were written."""
+def test_a_task_with_a_number_that_json_cannot_represent(tmp_path, number):
+    """The file must be refused when it is read, not when predictions are written."""
     result = {"type": "choices", "from_name": "a", "to_name": "image", "value": {"choices": ["cat"]}}
     task = {"id": 1, "data": {"image": "1.png", "size": 0}, "annotations": [{"completed_by": 1, "result": [result]}]}
     (tmp_path / "s.json").write_text(json.dumps([task]).replace('"size": 0', f'"size": {number}'))
@@ -136,7 +136,7 @@ def test_gold_without_a_label(tmp_path, text):
         gold_labels.some_of(gold_labels.read(path, Columns()), np.array(["a"], dtype=object), source=path)
 
 
-def test_new_names_in_one_column(tmp_path):
+def test_new_names_need_two_columns(tmp_path):
     (tmp_path / "n.jsonl").write_text('{"old": "cat"}\n')
     with pytest.raises(CrowdshotError, match=r"n\.jsonl has the header 'old', expected 'old' and 'new'\."):
         new_names(tmp_path / "n.jsonl", "rename", ("old", "new"), ["cat"])

@@ -1,4 +1,4 @@
-"""Whatever a file holds, a reader reads it or says in a sentence, with the file's name, why it cannot."""
+"""Check that readers read any file or raise one error that names the file and the reason."""
 
 import copy
 import io
@@ -65,16 +65,16 @@ RECORDS = {
 
 
 def check(folder, data: bytes, **options) -> bool:
-    """Was it read? An annotator's second label of an item warns, which is an error in these tests."""
-    path, told = folder / "fuzz", ""
+    """Return whether the file was read. Repeated labels warn, and warnings are errors in these tests."""
+    path, message = folder / "fuzz", ""
     path.write_bytes(data)
     try:
         assert read_labels(path, **options).annotations.n_labels > 0
     except (CrowdshotError, UserWarning) as error:
-        told = str(error)
-    assert not told or "fuzz" in told
-    assert "\n" not in told
-    return not told
+        message = str(error)
+    assert not message or "fuzz" in message
+    assert "\n" not in message
+    return not message
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FILES)
 def test_whole_files_are_read(folder, name: str) -> None:
-    """Else the tests below would test nothing."""
+    """Check the undamaged files, on which the tests below depend."""
     label = {"mturk.csv": {"label": "animal"}}.get(name)
     assert check(folder, FILES[name], columns=label)
 
@@ -136,7 +136,7 @@ ODD = st.one_of(
 
 
 def places(value, path=()):
-    """Every path into nested lists and dicts."""
+    """Yield every path into nested lists and dicts."""
     yield path
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in pairs:
@@ -145,8 +145,8 @@ def places(value, path=()):
 
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
-def test_values_of_other_kinds(folder, name: str, data) -> None:
-    """Anything anywhere: values replaced, keys taken away, added or renamed."""
+def test_values_of_other_types(folder, name: str, data) -> None:
+    """Replace values, and remove, add or rename keys, at any place."""
     held = [copy.deepcopy(RECORDS[name])]
     paths = list(places(held))[1:]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -163,7 +163,7 @@ def test_values_of_other_kinds(folder, name: str, data) -> None:
             else:
                 del target[last]
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier change took that place away
+            continue  # an earlier change removed this place
     records = held[0]
     as_lines = name.endswith("jsonl") and isinstance(records, list)
     text = "\n".join(map(json.dumps, records)) if as_lines else json.dumps(records)
@@ -173,7 +173,7 @@ def test_values_of_other_kinds(folder, name: str, data) -> None:
 
 @pytest.mark.parametrize("name", ["studio.csv", "toloka.tsv", "mturk.csv"])
 @given(data=st.data())
-def test_cells_of_other_kinds(folder, name: str, data) -> None:
+def test_cells_of_other_types(folder, name: str, data) -> None:
     separator = "\t" if name.endswith("tsv") else ","
     rows = [line.split(separator) for line in FILES[name].decode().splitlines() if line.strip()]
     for _ in range(data.draw(st.integers(1, 4))):
@@ -198,13 +198,13 @@ XML = [
 
 
 @given(parts=st.lists(st.sampled_from(XML), max_size=12))
-def test_xml_of_other_kinds(folder, parts: list[str]) -> None:
+def test_xml_with_other_content(folder, parts: list[str]) -> None:
     check(folder, f"<?xml version='1.0'?><annotations>{''.join(parts)}</annotations>".encode())
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.binary(min_size=1, max_size=60) | st.text('item,annotator,label\n"{}[]<>:0', min_size=1).map(str.encode))
-def test_any_format_forced_on_anything(folder, name: str, data: bytes) -> None:
+def test_any_format_on_any_bytes(folder, name: str, data: bytes) -> None:
     for start in (
         b"",
         b"item,annotator,label\n",
@@ -219,5 +219,5 @@ def test_any_format_forced_on_anything(folder, name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("of", FILES)
-def test_any_format_forced_on_anothers_file(folder, name: str, of: str) -> None:
+def test_any_format_on_files_of_other_formats(folder, name: str, of: str) -> None:
     check(folder, FILES[of], format_name=name)

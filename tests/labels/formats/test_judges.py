@@ -1,4 +1,4 @@
-"""Logs of language models as judges: whose verdict it is, about what, and what counts as one."""
+"""Test logs of language models as judges: the judge, the item and the verdict of each row."""
 
 import json
 
@@ -21,7 +21,7 @@ def read(tmp_path):
     return read_records
 
 
-def said(model, item, verdict, **more):
+def record(model, item, verdict, **more):
     return {"model": model, "item": item, "verdict": verdict, **more}
 
 
@@ -30,18 +30,18 @@ def said(model, item, verdict, **more):
 def test_model_item_verdict(read, as_lines):
     found, labels = read(
         [
-            said("m1", "q1", "safe"),
-            said("m2", "q1", " **Unsafe**. "),
-            said("m1", "q2", "It is rude, and I first thought [[unsafe]], but all in all [[safe]]"),
-            said("m2", "q2", "Tie"),
-            said("m1", "q3", "none"),  # which may be a class
-            said("m2", "q3", True),
-            said("m1", 4, 7.0),
-            said("m2", 4, None),
-            said("m2", 5, "I’m sorry, but I cannot judge this."),
-            said("m2", 6, "As an AI language model, I have no opinion"),
-            said("m2", 7, "refused"),
-            said("m2", 8, "Both answers have their merits, and it is hard to say which of them is the better one."),
+            record("m1", "q1", "safe"),
+            record("m2", "q1", " **Unsafe**. "),
+            record("m1", "q2", "It is rude, and I first thought [[unsafe]], but all in all [[safe]]"),
+            record("m2", "q2", "Tie"),
+            record("m1", "q3", "none"),  # which may be a class
+            record("m2", "q3", True),
+            record("m1", 4, 7.0),
+            record("m2", 4, None),
+            record("m2", 5, "I’m sorry, but I cannot judge this."),
+            record("m2", 6, "As an AI language model, I have no opinion"),
+            record("m2", 7, "refused"),
+            record("m2", 8, "Both answers have their merits, and it is hard to say which of them is the better one."),
         ],
         as_lines=as_lines,
     )
@@ -62,12 +62,12 @@ def test_model_item_verdict(read, as_lines):
 
 
 def test_the_last_verdict_of_a_judge_counts(read):
-    _, labels = read([said("m", "q", "a"), said("m", "q", "b"), said("n", "q", "a")])
+    _, labels = read([record("m", "q", "a"), record("m", "q", "b"), record("n", "q", "a")])
     assert labels == [("q", "m", "b"), ("q", "n", "a")]
 
 
-def test_ties_and_refusals_can_be_left_out_or_kept_by_the_usual_options(read):
-    records = [said("m", "q", "A"), said("n", "q", "tie"), said("o", "q", "refused")]
+def test_ties_and_refusals_are_dropped_or_kept_by_options(read):
+    records = [record("m", "q", "A"), record("n", "q", "tie"), record("o", "q", "refused")]
     assert read(records, rename={"tie": ""})[1] == [("q", "m", "A")]
     kept = read(records, format_name="long", columns={"annotator": "model"})[1]
     assert kept == [("q", "m", "A"), ("q", "n", "tie"), ("q", "o", "refused")]
@@ -82,7 +82,7 @@ def test_two_games_of_mt_bench(read):
     found, labels = read(
         [
             pair(81, "alpaca", "vicuna", "model_2", "model_2"),
-            pair(81, "alpaca", "vicuna", "model_2", "model_1", turn=2),  # the first answer, whichever that is
+            pair(81, "alpaca", "vicuna", "model_2", "model_1", turn=2),  # the first answer wins both times
             pair(82, "alpaca", "vicuna", "tie", "tie"),
             pair(82, "alpaca", "vicuna", "model_1", "error", judge="claude"),
         ]
@@ -99,7 +99,7 @@ def test_two_games_of_mt_bench(read):
     }
 
 
-def test_the_same_two_the_other_way_round(read):
+def test_swapped_pairs_are_the_same_item(read):
     def arena(first, second, winner, judge):
         return {"question_id": "q", "model_a": first, "model_b": second, "winner": winner, "judge": judge}
 
@@ -108,7 +108,7 @@ def test_the_same_two_the_other_way_round(read):
             arena("x", "y", "model_a", "j1"),
             arena("y", "x", "model_b", "j1"),  # x again
             arena("x", "y", "model_a", "j2"),
-            arena("y", "x", "model_a", "j2"),  # whoever comes first
+            arena("y", "x", "model_a", "j2"),  # always the first answer
             arena("y", "x", "y", "j3"),  # by its name
             arena("y", "x", "A>>B", "j4"),
             arena("x", "y", "tie (bothbad)", "j5"),
@@ -152,8 +152,8 @@ def test_scores_of_single_answers(read):
     assert labels == [("1, x", "gpt-4", "9"), ("1, y", "gpt-4", "10")]
 
 
-def test_people_beside_models(tmp_path):
-    (tmp_path / "log.jsonl").write_text(lines([said("m1", "q1", "safe"), said("m2", "q1", "unsafe")]))
+def test_people_and_models_together(tmp_path):
+    (tmp_path / "log.jsonl").write_text(lines([record("m1", "q1", "safe"), record("m2", "q1", "unsafe")]))
     (tmp_path / "people.csv").write_text("item,annotator,label\nq1,ann,safe\nq2,ann,unsafe\n")
     both = read_labels([tmp_path / "log.jsonl", tmp_path / "people.csv"]).annotations
     assert list(both.annotators) == ["m1", "m2", "ann"]
@@ -163,13 +163,13 @@ def test_people_beside_models(tmp_path):
 @pytest.mark.parametrize(
     ("records", "options", "message"),
     [
-        ([said("m", None, "a")], {}, "log, row 1 has a verdict but no 'item'"),
-        ([said("m", "q", "a"), said([], "q", "a")], {}, "log, row 2 has a verdict but no 'model'"),
-        ([said("m", "q", ["a", "b"])], {}, "log, row 1, 'verdict' holds a list, expected a verdict"),
-        ([said("m", "q", "refused")], {}, r"no label that can be used \(1 refusal"),
+        ([record("m", None, "a")], {}, "log, row 1 has a verdict but no 'item'"),
+        ([record("m", "q", "a"), record([], "q", "a")], {}, "log, row 2 has a verdict but no 'model'"),
+        ([record("m", "q", ["a", "b"])], {}, "log, row 1, 'verdict' holds a list, expected a verdict"),
+        ([record("m", "q", "refused")], {}, r"no label that can be used \(1 refusal"),
         ([{"x": 1}], {"format_name": "judges"}, "log has no field for the item, expected a field called prompt_id, "),
         ([{"item": 1}], {"format_name": "judges"}, "log has no field for the judge, expected a field called judge, "),
-        ([said("m", "q", "a")], {"columns": {"judge": "model"}}, "columns names 'judge'"),
+        ([record("m", "q", "a")], {"columns": {"judge": "model"}}, "columns names 'judge'"),
     ],
 )
 def test_refused(read, records, options, message):

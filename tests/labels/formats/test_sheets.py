@@ -1,4 +1,4 @@
-"""Labels from an Excel workbook: which of its sheets is read, and whose it is."""
+"""Test labels from an Excel workbook: the choice of its sheet, and sheets per annotator."""
 
 import warnings
 
@@ -26,18 +26,18 @@ def triples(labels):
     return sorted(labels.annotations.to_frame().itertuples(index=False, name=None))
 
 
-def test_a_workbook_is_a_table_like_any_other(read):
+def test_a_workbook_is_read_like_other_tables(read):
     assert triples(read({"Sheet1": LONG})) == [("1", "ann", "1"), ("1", "bob", "2"), ("2", "ann", "2")]
     assert read({"Sheet1": WIDE}).annotations.annotators.tolist() == ["ann", "bob"]
 
 
-def test_the_one_sheet_that_fits_is_read_and_told(read):
+def test_the_only_suitable_sheet_is_read_and_reported(read):
     with pytest.warns(UserWarning, match="Labels are read from the sheet 'Labels', not from 'Legend'"):
         labels = read({"Legend": LEGEND, "Labels": WIDE})
     assert labels.annotations.n_labels == 4
 
 
-def test_of_several_that_fit_none_is_read_unless_named(read):
+def test_one_of_several_suitable_sheets_must_be_named(read):
     sheets = {"March": WIDE, "April": [WIDE[0], ["c.png", "cat", "cat"]], "Legend": LEGEND}
     with pytest.raises(
         CrowdshotError, match=r"has 2 sheets that could .* 'March', 'April', expected one\. Use sheet='NAME'"
@@ -48,7 +48,7 @@ def test_of_several_that_fit_none_is_read_unless_named(read):
         assert read(sheets, sheet="April").annotations.items.tolist() == ["c.png"]
 
 
-def test_sheets_without_annotators_are_one_annotators_each(read):
+def test_sheets_without_annotators_are_one_annotator_each(read):
     with pytest.warns(UserWarning, match="Each of the sheets 'Ann', 'Bob' is read as the labels of one annotator"):
         labels = read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "dog"]], "Legend": LEGEND})
     assert triples(labels) == [("a.png", "Ann", "cat"), ("a.png", "Bob", "dog"), ("b.png", "Ann", "dog")]
@@ -58,11 +58,11 @@ def test_sheets_without_annotators_are_one_annotators_each(read):
         read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "Cat"]]})
 
 
-def test_sheets_of_truth_and_of_results_are_no_annotators(read):
+def test_sheets_of_truth_and_results_are_not_annotators(read):
     others = ["Gold", "Truth", "Final", "Final label", "Consensus"]
     rest = f"nothing is read from {str(others)[1:-1]}"
-    told = f"Each of the sheets 'Ann', 'Bob' is read as the labels of one annotator; {rest}"
-    with pytest.warns(UserWarning, match=told):
+    message = f"Each of the sheets 'Ann', 'Bob' is read as the labels of one annotator; {rest}"
+    with pytest.warns(UserWarning, match=message):
         labels = read(dict.fromkeys(("Ann", *others[:2], "Bob", *others[2:]), OWN))
     assert labels.annotations.annotators.tolist() == ["Ann", "Bob"]
     with pytest.warns(
@@ -70,21 +70,21 @@ def test_sheets_of_truth_and_of_results_are_no_annotators(read):
     ):
         assert read({"Ann": OWN, "Gold": OWN}).annotations.annotators.tolist() == ["Ann"]
     with pytest.warns(UserWarning, match="Each of the sheets 'Gold', 'Final' is read as the labels of one annotator"):
-        assert read({"Gold": OWN, "Final": OWN}).annotations.n_annotators == 2  # there is nobody else
+        assert read({"Gold": OWN, "Final": OWN}).annotations.n_annotators == 2  # there are no other sheets
 
 
-def test_where_no_sheet_fits_all_are_named(read):
+def test_without_a_suitable_sheet_all_are_named(read):
     with pytest.raises(CrowdshotError, match=r"has 2 sheets, 'a', 'b', expected one\. Use sheet='NAME'"):
         read({"a": LEGEND, "b": LEGEND})
 
 
-def test_a_sheet_of_a_file_that_has_none(tmp_path):
+def test_a_sheet_of_another_kind_of_file_is_refused(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,x\n")
     with pytest.raises(CrowdshotError, match=r"sheet is 'one', but .* is not an Excel workbook"):
         read_labels(tmp_path / "labels.csv", sheet="one")
 
 
-def test_a_formula_without_its_value_matters_where_it_is_read(read):
+def test_a_formula_without_a_value_is_refused_in_the_sheet_that_is_read(read):
     sums = [["label", "number"], ["cat", '=COUNTIF(Labels!B:B,"cat")']]
     with pytest.warns(UserWarning, match="Labels are read from the sheet 'Labels', not from 'Sums'"):
         assert read({"Labels": WIDE, "Sums": sums}).annotations.n_labels == 4

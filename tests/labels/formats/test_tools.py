@@ -1,4 +1,4 @@
-"""Every label tool's export, with the values that are in it; real ones where there are any."""
+"""Read the exports of every label tool, real ones where available, and check the values."""
 
 import io
 import json
@@ -162,7 +162,7 @@ def row(number, who, **more):
     return {"image": f"{number}.png", "id": number, **more, "annotator": who, "annotation_id": 1, "lead_time": 2.0}
 
 
-def test_label_studio_rows_find_their_tag(read) -> None:
+def test_the_tag_of_label_studio_rows_is_found(read) -> None:
     one = [row(1, 5, animal="cat"), row(1, 6, animal="dog"), row(2, 5, animal="cat")]
     assert triples(read(one)) == [("1.png", "5", "cat"), ("1.png", "6", "dog"), ("2.png", "5", "cat")]
     few = "animal,id,image,annotator,annotation_id,lead_time\ncat,1,1.png,5,1,2\ndog,2,2.png,5,1,2\n"
@@ -205,7 +205,7 @@ def test_label_studio_rows_refused(read, said, message: str) -> None:
 SAID = [("r1", "u1", "cat"), ("r1", "u2", "dog"), ("r2", "u1", "cat")]
 
 
-def test_argilla_in_three_dresses(read, tmp_path) -> None:
+def test_argilla_in_three_formats(read, tmp_path) -> None:
     pd.DataFrame(ARGILLA).to_parquet(tmp_path / "a.parquet")
     for labels in (read(ARGILLA), read(lines(ARGILLA)), read_labels(tmp_path / "a.parquet")):
         assert triples(labels) == SAID
@@ -379,7 +379,7 @@ def test_mturk_items(read) -> None:
 
 
 def test_mturk_answers_of_crowd_elements(read) -> None:
-    """A question's options as columns of true and false, or as JSON."""
+    """The options of a question are columns of true and false, or JSON."""
     options = ("Answer.animal.cat", "Answer.animal.dog")
     said = batch(
         ("H1", "A1", "W1", "Approved", "", "1.png", "true", "false", "", ""),
@@ -513,7 +513,7 @@ def test_cvat_has_no_columns(read) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wide", "long")])
-def test_a_plain_table_is_no_tools_file(read, tmp_path, name: str) -> None:
+def test_a_plain_table_is_not_a_tool_export(read, tmp_path, name: str) -> None:
     (tmp_path / "plain.csv").write_text("item,annotator,label\n1,a,x\n")
     assert not FORMATS[name].recognises(LabelFile(tmp_path / "plain.csv"), None)
     with pytest.raises(CrowdshotError, match=r"plain\.csv"):

@@ -1,4 +1,4 @@
-"""True labels that stand beside what annotators said, in long tables and in files of their own."""
+"""Test gold labels in a column next to annotators' labels, and in separate files."""
 
 import warnings
 
@@ -17,7 +17,7 @@ def write(path, header, cells, rows=ROWS):
 
 
 @pytest.mark.parametrize("column", ["truth", "Correct Answer", "gold_answer", "expected answer", "Correct"])
-def test_true_labels_of_a_long_table_are_used_and_told(tmp_path, column):
+def test_gold_column_of_a_long_table_is_used_and_reported(tmp_path, column):
     path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", ["cat", "cat", "dog", "", ""])
     with pytest.warns(UserWarning, match=f"{column!r} is read as the true labels"):
         found = read_labels(path)
@@ -34,13 +34,13 @@ def test_true_labels_of_a_long_table_are_used_and_told(tmp_path, column):
         ("truth,gold", ["cat,cat"] * 2 + [","] * 3, "there are 2 such columns, 'truth', 'gold'"),
     ],
 )
-def test_a_column_that_may_hold_something_else_is_not_used_and_told(tmp_path, column, cells, reason):
+def test_an_ambiguous_gold_column_is_not_used_and_reported(tmp_path, column, cells, reason):
     path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", cells)
     with pytest.warns(UserWarning, match=f"is not read as true labels, because {reason}"):
         assert read_labels(path).gold == {}
 
 
-def test_whether_a_label_is_right_is_no_label(tmp_path):
+def test_a_column_of_correctness_is_not_gold(tmp_path):
     rows = ["1,ann,yes", "2,ann,no", "3,bob,no"]
     path = write(tmp_path / "l.csv", "item,annotator,label,correct", ["yes", "no", "yes"], rows)
     with pytest.warns(UserWarning, match="because it may say whether a label is right"):
@@ -50,7 +50,7 @@ def test_whether_a_label_is_right_is_no_label(tmp_path):
         assert read_labels(path).gold == {"1": "yes", "2": "no", "3": "yes"}
 
 
-def test_an_empty_column_and_one_that_is_named_are_not_worth_a_word(tmp_path):
+def test_no_note_on_empty_or_chosen_columns(tmp_path):
     path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["", "-1", "", "", ""])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -59,7 +59,7 @@ def test_an_empty_column_and_one_that_is_named_are_not_worth_a_word(tmp_path):
         assert read_labels(path, columns={"label": "truth"}).gold == {}
 
 
-def test_several_labels_an_item_are_judged_one_by_one(tmp_path):
+def test_gold_sets_may_combine_labels(tmp_path):
     rows = ["1,ann,cat;dog", "2,ann,owl"]
     path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["cat;owl", ""], rows)
     with pytest.warns(UserWarning, match="is read as the true labels"):
@@ -75,26 +75,26 @@ def test_several_labels_an_item_are_judged_one_by_one(tmp_path):
         ({"rename": {"cat": "Cat", "dog": "owl"}}, None),
     ],
 )
-def test_true_labels_are_judged_by_what_labels_are_called(tmp_path, naming, gold):
+def test_gold_is_compared_with_renamed_labels(tmp_path, naming, gold):
     path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["Cat", "Cat", "DOG", "DOG", ""])
     unknown = "DOG" if "rename" in naming else "Cat"
-    told = (
+    message = (
         "is read as the true"
         if gold
         else f"is not read as true labels, because no annotator chose the label {unknown!r}"
     )
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         assert read_labels(path, **naming).gold == (gold or {})
 
 
-def test_spellings_of_one_true_label_are_one(tmp_path):
+def test_gold_spellings_are_merged(tmp_path):
     rows = ["1,ann,cat;Dog", "1,bob,dog", "2,ann,dog"]
     path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["dog;CAT", "cat;dog", ""], rows)
     with pytest.warns(UserWarning, match="is read as the true"):
         assert read_labels(path, multi_label=True, merge_case=True).gold == {"1": "cat;dog"}
 
 
-def test_true_labels_that_no_annotator_said_are_told(tmp_path):
+def test_gold_labels_that_no_annotator_chose_are_reported(tmp_path):
     path = tmp_path / "w.csv"
     path.write_text("item,ann,bob,cyd,gold\n1,cat,dog,cat,Cat\n2,cat,dog,dog,\n3,dog,dog,dog,Dog\n")
     with pytest.warns(UserWarning) as notes:  # noqa: PT030 there are two
@@ -106,7 +106,7 @@ def test_true_labels_that_no_annotator_said_are_told(tmp_path):
     assert len(notes) == 1
 
 
-def test_a_file_of_true_labels_may_repeat_an_item_but_not_contradict_itself(tmp_path):
+def test_a_gold_file_may_repeat_items_without_contradictions(tmp_path):
     path = write(tmp_path / "g.csv", "item,annotator,label,truth", ["cat", "cat", "", "dog", "dog"])
     assert gold_labels.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}
     write(path, "item,annotator,label,truth", ["cat", "dog", "", "dog", "dog"])

@@ -1,4 +1,4 @@
-"""What goes out: Label Studio's predictions, tables, and the shapes that crowd-kit and cleanlab read."""
+"""Test written files: Label Studio predictions, tables, and the formats of crowd-kit and cleanlab."""
 
 import json
 from pathlib import Path
@@ -48,8 +48,8 @@ def test_predictions_for_the_project_they_came_from() -> None:
     assert by_id[1] == {"task": 2, **tasks[1]["predictions"][0], "model_version": f"crowdshot-{__version__}"}
 
 
-def test_what_the_server_gave_and_what_goes_back_are_alike() -> None:
-    """A real server's own predictions have these keys, of these types."""
+def test_predictions_have_the_format_of_a_real_server() -> None:
+    """Compare keys and types with predictions that a real server exported."""
     real = json.loads((EXPORTS / "export_snapshot.json").read_text())[0]["predictions"][0]
     labels = read_labels(EXPORTS / "export.csv")
     ours = to_label_studio(consensus(labels), labels)[0]["predictions"][0]
@@ -59,8 +59,8 @@ def test_what_the_server_gave_and_what_goes_back_are_alike() -> None:
     assert {**ours["result"][0], "value": {"choices": ["Cat"]}} == theirs
 
 
-def test_tasks_nobody_labelled_get_what_the_classifier_says_of_their_image() -> None:
-    """The classifier calls an unlabelled image by its file's name; the task has its address."""
+def test_unlabelled_tasks_get_the_prediction_for_their_image() -> None:
+    """The classifier uses an image's file name, and the task has its address."""
     labels = read_labels(EXPORTS / "export.csv")
     rows = table(labels, (f"{HOST}a.png", "Cat", 0.75), ("d.png", "Fox", 0.5), ("not in the project.png", "Cat", 1.0))
     tasks = to_label_studio(rows, labels)
@@ -71,13 +71,13 @@ def test_tasks_nobody_labelled_get_what_the_classifier_says_of_their_image() -> 
     assert tasks[1]["predictions"][0]["result"][0]["value"] == {"choices": ["Fox"]}
 
 
-def test_a_name_that_is_taken_is_not_given_to_another_task(tmp_path) -> None:
+def test_a_matched_name_is_not_used_for_another_task(tmp_path) -> None:
     def task(number, image, *annotations):
         return {"id": number, "data": {"image": image}, "annotations": list(annotations)}
 
     result = {"from_name": "c", "to_name": "i", "type": "choices", "value": {"choices": ["x"]}}
-    said = {"completed_by": 1, "result": [result]}
-    (tmp_path / "l.json").write_text(json.dumps([task(1, "a/1.png", said), task(2, "b/1.png")]))
+    answer = {"completed_by": 1, "result": [result]}
+    (tmp_path / "l.json").write_text(json.dumps([task(1, "a/1.png", answer), task(2, "b/1.png")]))
     labels = read_labels(tmp_path / "l.json")
     tasks = to_label_studio(table(labels, ("a/1.png", "x", 1.0)), labels)
     assert [task["id"] for task in tasks] == [1]
