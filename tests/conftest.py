@@ -12,9 +12,9 @@ import hypothesis
 import pytest
 import torch
 
+from command_result import CommandResult
 from crowdshot import progress
 from crowdshot._cli import main
-from said import Said
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -29,14 +29,14 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """Run a command in this process; return its exit code, stdout and stderr."""
     monkeypatch.setattr(progress, "PATIENCE", 60)  # a slow machine must not print progress lines
 
-    def run(*arguments: object) -> Said:
+    def run(*arguments: object) -> CommandResult:
         capsys.readouterr()
         code: object = 0
         try:
             main.app([str(argument) for argument in arguments], prog_name="crowdshot")
         except SystemExit as stop:
             code = stop.code
-        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+        return CommandResult(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
 
     return run
 

@@ -1,14 +1,6 @@
-"""The result of a command that ran in this process."""
+"""Earlier names of `command_result`, for tests that still import them."""
 
-from typing import NamedTuple
+from command_result import CommandResult as Said
+from command_result import on_one_line as joined
 
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def joined(text: str) -> str:
-    """Return the text on one line: a message and its hint stand on two."""
-    return " ".join(text.split())
+__all__ = ["Said", "joined"]

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from waiting import HANGS
+from polling import TIMEOUT
 
 pytest.importorskip("material", reason="mkdocs-material is not installed (make docs, or pip install -e '.[docs]')")
 
@@ -22,7 +22,7 @@ POINTED_AT = re.compile(r"<a\b[^>]*?\bhref=\"?([^\" >]+)")
 
 def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=HANGS)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="module")

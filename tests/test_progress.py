@@ -10,7 +10,7 @@ import pytest
 
 from crowdshot import progress as module
 from crowdshot.progress import Line, Stage, counted, line_hidden, progress
-from waiting import HANGS, until
+from polling import TIMEOUT, wait_until
 
 COMMAND = """
 import time, typer
@@ -54,7 +54,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quick_work_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", HANGS)
+    monkeypatch.setattr(module, "PATIENCE", TIMEOUT)
     with progress("embedding") as tick:
         for done in range(1000):
             tick(done + 1, 1000)
@@ -89,9 +89,9 @@ def test_time_is_in_whole_units(seconds: float, spoken: str) -> None:
 def test_lines_without_a_terminal() -> None:
     stream = io.StringIO()
     with progress("fitting", stream) as tick:
-        until(lambda: "fitting, 0 s\n" in stream.getvalue())
+        wait_until(lambda: "fitting, 0 s\n" in stream.getvalue())
         tick(3, 7)
-        until(lambda: "fitting 3/7, about 1 s left\n" in stream.getvalue())
+        wait_until(lambda: "fitting 3/7, about 1 s left\n" in stream.getvalue())
     assert "\r" not in stream.getvalue()
 
 
@@ -101,7 +101,7 @@ def test_a_loop_counts_in_the_stage_around_it() -> None:
     with progress("checking", stream):
         for step in counted(["a", "b", "c"]):
             if step == "c":
-                until(lambda: "checking 2/3, about 1 s left" in stream.getvalue())
+                wait_until(lambda: "checking 2/3, about 1 s left" in stream.getvalue())
     assert list(counted([1, 2])) == [1, 2], "without a stage"
 
 
@@ -109,13 +109,13 @@ def test_a_loop_counts_in_the_stage_around_it() -> None:
 def test_the_innermost_stage_is_shown() -> None:
     stream = Terminal()
     with progress("writing", stream):
-        until(lambda: "writing" in stream.getvalue())
+        wait_until(lambda: "writing" in stream.getvalue())
         with progress("drawing", stream):
-            until(lambda: stream.getvalue().count("drawing") >= 3)
+            wait_until(lambda: stream.getvalue().count("drawing") >= 3)
             before, _, after = stream.getvalue().partition("\rdrawing")
             assert before.endswith(" \r"), "the outer stage is erased"
             assert "writing" not in after
-        until(lambda: stream.getvalue().rpartition("drawing")[2].count("writing"))
+        wait_until(lambda: stream.getvalue().rpartition("drawing")[2].count("writing"))
 
 
 def test_a_line_is_cut_at_the_width_of_the_terminal_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_line_is_cut_at_the_width_of_the_terminal_and_erased(monkeypatch: pyte
 def test_a_line_is_hidden_while_something_else_is_printed() -> None:
     stream = Terminal()
     with progress("embedding", stream):
-        until(stream.getvalue)
+        wait_until(stream.getvalue)
         with line_hidden():
             assert stream.getvalue().endswith(" \r")
 
@@ -147,7 +147,7 @@ def test_an_error_inside_passes_through() -> None:
 
 def test_a_command_prints_its_stages_as_lines() -> None:
     command = [sys.executable, "-c", COMMAND]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)
     assert done.stdout == "done\n"
     *_, counted, note, fitting = dict.fromkeys(done.stderr.splitlines())
     assert (counted, note) == ("embedding 3/7, about 1 s left", "crowdshot: note: a note")
@@ -171,7 +171,7 @@ def test_a_command_rewrites_one_line_of_a_terminal() -> None:
             break
         shown += part
     os.close(reading)
-    assert process.communicate(timeout=HANGS)[0] == b"done\n"
+    assert process.communicate(timeout=TIMEOUT)[0] == b"done\n"
     text = shown.decode()
     assert "\rembedding 3/7, about 1 s left" in text
     assert "\rfitting, " in text

@@ -1,18 +1,6 @@
-"""Wait for other processes and threads: until a condition holds, never for a fixed time.
+"""Earlier names of `polling`, for tests that still import them."""
 
-Tests must not depend on the speed or load of a machine. `HANGS` is not a speed limit: it only stops a suite that would
-otherwise wait forever, and is far longer than the slowest test takes.
-"""
+from polling import TIMEOUT as HANGS
+from polling import wait_until as until
 
-import time
-from collections.abc import Callable
-
-HANGS = 600.0  # seconds
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
-    end = time.monotonic() + HANGS
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
+__all__ = ["HANGS", "until"]

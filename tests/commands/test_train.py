@@ -33,8 +33,8 @@ from crowdshot.training.recipe import Recipe
 from crowdshot.training.sources import open_source
 from crowdshot.training.trainer import Progress
 from crowdshot_paper.registry import METHODS
+from polling import TIMEOUT, wait_until
 from pools import patterns
-from waiting import HANGS, until
 
 SETTINGS = {
     "ways": (2, 3),
@@ -373,7 +373,7 @@ def test_kills_at_random_times_do_not_change_any_bit_of_the_weights(source, tmp_
         env={**environment(), "SEED": "0"},
         capture_output=True,
         text=True,
-        timeout=HANGS,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -394,9 +394,9 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
         [*arguments, "--iterations", "1000000"], env=environment(), stderr=subprocess.PIPE, text=True
     )
     try:
-        until(lambda: (tmp_path / "out.checkpoint").exists() or process.poll() is not None)
+        wait_until(lambda: (tmp_path / "out.checkpoint").exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=HANGS)
+        _, said = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
     assert process.returncode == 130, said
@@ -420,7 +420,7 @@ def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=HANGS,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

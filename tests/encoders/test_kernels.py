@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from waiting import HANGS
+from polling import TIMEOUT
 
 triton = pytest.importorskip("triton")
 
@@ -119,7 +119,7 @@ def test_forward_and_backward_equal_the_plain_layers(script):
     if not torch.cuda.is_available():
         environment["TRITON_INTERPRET"] = "1"
     words = [sys.executable, "-c", BEGIN + script]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=HANGS)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout.strip() == "same", done.stderr
 
 

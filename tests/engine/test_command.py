@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from waiting import until
+from polling import wait_until
 
 from .test_engine import parts, rows, write
 
@@ -29,7 +29,7 @@ def test_a_killed_command_continues_and_reports_finished_results(tmp_path):
     out = tmp_path / "out"
     words = (pattern, "--engine", "local", "--memory", "2GB", "--out", out, "--method", "dawid-skene", "--json")
     process = subprocess.Popen(typed(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: (out / "_work" / "names").exists() or process.poll() is not None)
+    wait_until(lambda: (out / "_work" / "names").exists() or process.poll() is not None)
     process.kill()
     process.wait()
     done = run(*words)

@@ -23,7 +23,7 @@ from crowdshot.io.json_text import to_json
 from crowdshot.labels import aggregation
 from crowdshot.model.parts import Sizes
 from crowdshot.report.summary import summarise
-from waiting import HANGS, until
+from polling import TIMEOUT, wait_until
 
 METHODS = tuple(aggregation.AGGREGATORS)
 
@@ -314,7 +314,7 @@ if __name__ == "__main__":
 def test_processes_end_if_their_parent_is_killed(tmp_path):
     (tmp_path / "waits.py").write_text(WAITS)
     command = [sys.executable, str(tmp_path / "waits.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     child = int(done.stdout)
 
     def is_gone() -> bool:
@@ -324,7 +324,7 @@ def test_processes_end_if_their_parent_is_killed(tmp_path):
             return True
         return False
 
-    until(is_gone)
+    wait_until(is_gone)
 
 
 @pytest.mark.slow

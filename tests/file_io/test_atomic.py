@@ -11,7 +11,7 @@ import pytest
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import atomic
 from crowdshot.io.atomic import SET_ASIDE, check_folder, replacing, sweep, temporary_name, write_folder
-from waiting import HANGS
+from polling import TIMEOUT
 
 OLD, NEW = {"a.csv": "old a", "b.csv": "old b"}, {"a.csv": "new a", "b.csv": "new b"}
 
@@ -93,7 +93,7 @@ def test_a_kill_at_any_step_leaves_old_or_new_content(tmp_path, exchanged):
         out.mkdir(parents=True)
         for name, text in {**OLD, "mine.txt": "mine"}.items():
             (out / name).write_text(text)
-        done = subprocess.run([sys.executable, "-c", DIES, out, str(step), str(exchanged)], timeout=HANGS)
+        done = subprocess.run([sys.executable, "-c", DIES, out, str(step), str(exchanged)], timeout=TIMEOUT)
         assert done.returncode in (0, -signal.SIGKILL)
         check_folder(out, overwrite=True)  # as the next run does first
         found = files(out)
@@ -152,5 +152,5 @@ def test_leftovers_of_dead_processes_for_any_file_are_removed(tmp_path):
 
 def _dead_process() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait(HANGS)
+    process.wait(TIMEOUT)
     return process.pid

@@ -20,7 +20,7 @@ from crowdshot.encoders.image_input import ImageInput
 from crowdshot.encoders.items import find_readable, open_items
 from crowdshot.io import embedding_store
 from crowdshot.io.embedding_store import content_key, remembered
-from waiting import HANGS
+from polling import TIMEOUT
 
 
 class Made:
@@ -254,12 +254,12 @@ def test_embed_continues_after_a_kill(photos, conv, tmp_path):
         began = time.monotonic()
         while not log.exists() or sum(map(int, log.read_text().split())) < 9:  # a blank one first, when it is loaded
             assert first.poll() is None
-            assert time.monotonic() - began < HANGS
+            assert time.monotonic() - began < TIMEOUT
             time.sleep(0.05)
         first.send_signal(signal.SIGKILL)
     assert not (tmp_path / "out.npz").exists()
     log.unlink()
-    subprocess.run(command, env=environment, check=True, timeout=HANGS)
+    subprocess.run(command, env=environment, check=True, timeout=TIMEOUT)
     assert log.read_text().split() == ["1", "2", "2", "2"]  # six were embedded before the kill
     with np.load(tmp_path / "out.npz") as out:
         np.testing.assert_allclose(out["features"], expected, atol=1e-6)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from crowdshot import CrowdClassifier
 from crowdshot_paper.registry import BUILT_IN
-from waiting import HANGS
+from polling import TIMEOUT
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def install(tmp_path):
             env = {**os.environ, "PYTHONPATH": path, "CROWDSHOT_DEBUG": ""}
             command = [sys.executable, *map(str, words)]
             return subprocess.run(
-                command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=HANGS, check=False
+                command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=TIMEOUT, check=False
             )
 
         return run

@@ -28,7 +28,7 @@ from crowdshot_paper.episode_cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TAR
 from crowdshot_paper.experiments import EXPERIMENTS, IN_MAIN, PAPER, QUICK, SYSTEMS, Protocol
 from crowdshot_paper.registry import METHODS
 from crowdshot_paper.store import Piece, Store, read_rows
-from waiting import HANGS, until
+from polling import TIMEOUT, wait_until
 
 PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
 
@@ -642,7 +642,7 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
     home["RAY_worker_niceness"] = "0"  # else its workers wait for ever where others are busy
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        capture_output=True, text=True, timeout=HANGS, env={**os.environ, **home},
+        capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **home},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -689,9 +689,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     script.write_text(SLOW)
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path), devices], stderr=subprocess.PIPE)
     store = Store(tmp_path / "results", "main", "omniglot")
-    until(lambda: any(store.pending.glob("*.parquet")) or process.poll() is not None)
+    wait_until(lambda: any(store.pending.glob("*.parquet")) or process.poll() is not None)
     process.kill()
-    process.communicate(timeout=HANGS)  # until its children, who have the same stderr, are gone too
+    process.communicate(timeout=TIMEOUT)  # until its children, who have the same stderr, are gone too
     finished = set(store.done())
     assert 1 <= len(finished) < 4
     done = []

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crowdshot.errors import CrowdshotError
 from crowdshot_paper import store as stores
 from crowdshot_paper.store import COLUMNS, TIMES, Piece, Store, read_rows
-from waiting import HANGS
+from polling import TIMEOUT
 
 TARGET_CROWDS = ["E0.1 H0.8 S0.1", "E0.1 H0.7 S0.2", "E0.1 H0.6 S0.3", "E0.1 H0.5 S0.4"]
 PIECE = Piece("main", "omniglot", 0, 4, 3, "PrMV")
@@ -251,7 +251,7 @@ def test_processes_that_add_and_compact_at_once_lose_nothing(tmp_path):
     for process in both:
         process.start()
     for process in both:
-        process.join(HANGS)
+        process.join(TIMEOUT)
     assert [process.exitcode for process in both] == [0, 0]
     expected = filled(tmp_path / "alone", 20).rows()
     store = Store(tmp_path, "main", "omniglot")
@@ -276,7 +276,7 @@ def test_two_compactions_take_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "times", slowly)
     slower = threading.Thread(target=store.compact)
     slower.start()
-    assert has_read.wait(HANGS)
+    assert has_read.wait(TIMEOUT)
     store.add(late, some_rows(), {})
     Store(tmp_path, "main", "omniglot").compact()
     other_is_done.set()

@@ -8,7 +8,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot_paper import parallel
-from waiting import until
+from polling import wait_until
 
 
 def test_devices():
@@ -25,7 +25,7 @@ def test_devices():
 def _note_who(folder, number, device):
     """Each process waits until another one works too."""
     (folder / f"{number}-{device}-{os.getpid()}").touch()
-    until(lambda: len({file.name.split("-")[2] for file in folder.iterdir()}) == 2)
+    wait_until(lambda: len({file.name.split("-")[2] for file in folder.iterdir()}) == 2)
 
 
 def _fail(number, device):

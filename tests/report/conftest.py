@@ -13,7 +13,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
 from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import write_page
-from waiting import HANGS
+from polling import TIMEOUT
 
 from .hostile import CLASSES, COLOURS, HACK, PEOPLE
 
@@ -61,7 +61,7 @@ def open_page(browser: Any, report: Path) -> Iterator[Any]:
         context = browser.new_context(**{"viewport": {"width": 1100, "height": 800}, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(1000 * HANGS)
+        page.set_default_timeout(1000 * TIMEOUT)
         page.heard = []
         page.on("console", lambda message: page.heard.append(message.text))
         page.on("pageerror", lambda error: page.heard.append(str(error)))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from waiting import until
+from polling import wait_until
 
 from .hostile import CLASSES, COLOURS, PEOPLE, column, visible
 
@@ -224,7 +224,7 @@ def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
         }"""
     )
     refused = "Content Security Policy"
-    until(lambda: page.wait_for_timeout(10) or any(refused in line for line in page.heard))
+    wait_until(lambda: page.wait_for_timeout(10) or any(refused in line for line in page.heard))
     assert page.evaluate("window.hacked") is None
 
 
@@ -298,5 +298,5 @@ def test_a_command_is_copied(open_page) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     command = page.locator(".steps li:not([hidden]) .command").first
     command.get_by_role("button", name="Copy").press("Enter")
-    until(lambda: command.locator("button").inner_text() == "Copied")
+    wait_until(lambda: command.locator("button").inner_text() == "Copied")
     assert page.evaluate("navigator.clipboard.readText()") == command.locator("code").inner_text()

@@ -11,7 +11,7 @@ from crowdshot._cli.push import run_push
 from crowdshot.errors import CrowdshotError
 from crowdshot.report.label_tools import find, read_suggestions
 from crowdshot.version import __version__
-from standing_in import changes, standing_in
+from fake_server import changes, fake_server
 
 TOKEN = "very-secret-0123456789"
 SCHEMA = (
@@ -43,7 +43,7 @@ def label_studio(**more):
 
 
 def test_label_studio_gets_predictions_and_goes_by_them(table):
-    with standing_in(label_studio()) as (address, seen):
+    with fake_server(label_studio()) as (address, seen):
         found = run_push(table, "label-studio", address, "3", threshold=0.5)
     name = found.name
     assert name.startswith(f"crowdshot-{__version__}-")
@@ -62,14 +62,14 @@ def test_label_studio_gets_predictions_and_goes_by_them(table):
 
 
 def test_a_second_push_takes_the_place_of_the_first(table):
-    with standing_in(label_studio()) as (address, _):
+    with fake_server(label_studio()) as (address, _):
         name = run_push(table, "label-studio", address, "3").name
     there = {"GET /api/projects/3/model-versions/": {name: 2}, "DELETE /api/projects/3/model-versions/": {}}
-    with standing_in(label_studio(**there)) as (address, seen):
+    with fake_server(label_studio(**there)) as (address, seen):
         assert run_push(table, "label-studio", address, "3").lost == ["c.png"]
     assert changes(seen)[0] == ("DELETE /api/projects/3/model-versions/", {}, {"model_version": name})
     table.write_text(table.read_text().replace("0.9", "0.8"))
-    with standing_in(label_studio(**there)) as (address, seen):
+    with fake_server(label_studio(**there)) as (address, seen):
         assert run_push(table, "label-studio", address, "3").name != name
     assert not [what for what, *_ in seen if what.startswith("DELETE")]
 
@@ -77,7 +77,7 @@ def test_a_second_push_takes_the_place_of_the_first(table):
 def test_a_personal_access_token_is_exchanged(table, monkeypatch):
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", "aaa.bbb.ccc")
     answers = label_studio(**{"POST /api/token/refresh/": {"access": "short-lived"}})
-    with standing_in(answers) as (address, seen):
+    with fake_server(answers) as (address, seen):
         run_push(table, "label-studio", address, "3")
     assert seen[0][2] == {"refresh": "aaa.bbb.ccc"}
     assert {headers["Authorization"] for *_, headers in seen[1:]} == {"Bearer short-lived"}
@@ -86,7 +86,7 @@ def test_a_personal_access_token_is_exchanged(table, monkeypatch):
 def test_several_choices_are_split(table):
     table.write_text("item,label,confidence\na.png,cat;dog,0.9\n")
     several = {"GET /api/projects/3/": {"label_config": SCHEMA.replace("toName", 'choice="multiple" toName')}}
-    with standing_in(label_studio(**several)) as (address, seen):
+    with fake_server(label_studio(**several)) as (address, seen):
         run_push(table, "label-studio", address, "3")
     assert changes(seen)[0][2][0]["result"][0]["value"] == {"choices": ["cat", "dog"]}
 
@@ -109,7 +109,7 @@ def argilla():
 
 
 def test_argilla_gets_suggestions(table):
-    with standing_in(argilla()) as (address, seen):
+    with fake_server(argilla()) as (address, seen):
         found = run_push(table, "argilla", address, "my animals")
     assert (found.pushed, found.lost) == (2, ["c.png"])
     said = {"question_id": "q1", "type": "model", "agent": found.name}
@@ -128,7 +128,7 @@ def test_argilla_ratings_are_numbers(table):
         "type": "rating",
         "options": [{"value": 1}, {"value": 2}],
     }
-    with standing_in(answers) as (address, seen):
+    with fake_server(answers) as (address, seen):
         run_push(table, "argilla", address, "animals")
     assert changes(seen)[0][2]["value"] == 2
 
@@ -138,7 +138,7 @@ def test_argilla_gets_a_score_for_each_of_several_labels(table):
     table.write_text("item,label,confidence\na.png,cat;dog,0.9\n")
     answers = argilla()
     answers["GET /api/v1/datasets/d1/questions"]["items"][0]["settings"]["type"] = "multi_label_selection"
-    with standing_in(answers) as (address, seen):
+    with fake_server(answers) as (address, seen):
         run_push(table, "argilla", address, "animals")
     assert changes(seen)[0][2]["value"] == ["cat", "dog"]
     assert changes(seen)[0][2]["score"] == [0.9, 0.9]
@@ -155,7 +155,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
         },
         "PATCH /api/tasks/3/annotations/": {},
     }
-    with standing_in(answers) as (address, seen):
+    with fake_server(answers) as (address, seen):
         assert run_push(table, "cvat", address, "3", threshold=0.5).pushed == 2
 
     def tag(frame, label):
@@ -171,7 +171,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
 
 def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
     table.write_text("item,label,confidence\na.png,cat,0.9\nb.png,fox,0.9\n")
-    with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError) as error:
+    with fake_server(label_studio()) as (address, seen), pytest.raises(CrowdshotError) as error:
         run_push(table, "label-studio", address, "3")
     assert (error.value.where, error.value.found) == ("project 3", "fox")
     assert changes(seen) == []
@@ -187,15 +187,15 @@ def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
     {"GET /api/tasks": {"tasks": [], "total": 0}},
 ])  # fmt: skip
 def test_answers_that_nobody_expects(table, answers):
-    with standing_in(label_studio(**answers)) as (address, _), pytest.raises(CrowdshotError) as told:
+    with fake_server(label_studio(**answers)) as (address, _), pytest.raises(CrowdshotError) as told:
         run_push(table, "label-studio", address, "3")
     assert TOKEN not in str(told.value)
 
 
 def test_a_token_is_not_carried_elsewhere(table):
-    with standing_in({"GET /api/projects/3/": {"label_config": SCHEMA}}) as (elsewhere, seen):
+    with fake_server({"GET /api/projects/3/": {"label_config": SCHEMA}}) as (elsewhere, seen):
         moved = {"GET /api/projects/3/": (302, {"Location": f"{elsewhere}/api/projects/3/"})}
-        with standing_in(moved) as (address, _), pytest.raises(CrowdshotError, match="redirects"):
+        with fake_server(moved) as (address, _), pytest.raises(CrowdshotError, match="redirects"):
             run_push(table, "label-studio", address, "3")
         assert seen == []
 
@@ -209,7 +209,7 @@ def test_addresses(table, url):
 
 
 def test_a_project_is_a_part_of_a_path(table):
-    with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError):
+    with fake_server(label_studio()) as (address, seen), pytest.raises(CrowdshotError):
         run_push(table, "label-studio", address, "../users/1")
     assert seen[0][0] == "GET /api/projects/..%2Fusers%2F1/"
 
@@ -231,7 +231,7 @@ def test_a_folder_or_a_table(tmp_path, table):
 @pytest.mark.slow
 def test_as_it_is_typed(table, monkeypatch):
     command = [sys.executable, "-m", "crowdshot", "push", str(table), "--to", "label-studio", "--project", "3"]
-    with standing_in(label_studio()) as (address, _):
+    with fake_server(label_studio()) as (address, _):
         done = subprocess.run([*command, "--url", address, "--json"], capture_output=True, text=True)
     assert json.loads(done.stdout)["pushed"] == 2
     assert done.stderr == "crowdshot: note: 1 item not found in the project, first 'c.png'.\n"

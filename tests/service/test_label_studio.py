@@ -9,7 +9,7 @@ from crowdshot.labels.formats import read_labels
 from crowdshot.report.label_tools import Control, read_config
 from crowdshot.service.http_app import Settings
 from crowdshot.version import __version__
-from waiting import until
+from polling import wait_until
 
 from .conftest import FIXTURES, after, payloads
 
@@ -45,7 +45,7 @@ def test_what_it_sends_is_understood(service):
         }
         event = sent("/webhook", "ANNOTATION_CREATED")
         assert client.post("/webhook", json=event).status_code == 202
-        until(lambda: labels_of(client))
+        wait_until(lambda: labels_of(client))
         assert labels_of(client) == {(event["task"]["data"]["image"], "1"): "Cat"}
         number = after(client, version)
         assert client.get("/versions").json() == {"versions": [f"crowdshot-{__version__}-{number}"]}
@@ -94,7 +94,7 @@ def test_answers_that_are_deleted_count_no_more(service):
         pair = (task["data"]["image"], str(gone["completed_by"]))
         event = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": gone["id"]}], "project": {"id": 1}}
         assert client.post("/webhook", json=event).status_code == 202
-        until(lambda: pair not in labels_of(client))
+        wait_until(lambda: pair not in labels_of(client))
         assert labels_of(client) == {key: label for key, label in before.items() if key != pair}
         rest = task | {"annotations": []}  # the webhook did not come, and the task tells
         predict(client, [rest])
@@ -105,14 +105,14 @@ def test_an_answer_that_is_changed_or_cancelled(service):
     with service() as client:
         event = sent("/webhook", "ANNOTATION_CREATED")
         client.post("/webhook", json=event)
-        until(lambda: labels_of(client))
+        wait_until(lambda: labels_of(client))
         event = json.loads(json.dumps(event)) | {"action": "ANNOTATION_UPDATED"}
         event["annotation"]["result"][0]["value"] = {"choices": ["Dog"]}
         client.post("/webhook", json=event)
-        until(lambda: set(labels_of(client).values()) == {"Dog"})
+        wait_until(lambda: set(labels_of(client).values()) == {"Dog"})
         event["annotation"]["was_cancelled"] = True
         client.post("/webhook", json=event)
-        until(lambda: not labels_of(client))
+        wait_until(lambda: not labels_of(client))
 
 
 def test_a_label_of_the_file_can_be_taken_back(service):
@@ -149,7 +149,7 @@ def test_two_label_controls(service):
         event["annotation"]["result"].append({"from_name": "mood", "type": "choices", "value": {"choices": ["calm"]}})
         event["project"]["label_config"] = TWO
         client.post("/webhook", json=event)
-        until(lambda: labels_of(client))
+        wait_until(lambda: labels_of(client))
         assert set(labels_of(client).values()) == {"Cat"}
 
 

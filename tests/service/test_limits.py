@@ -20,8 +20,8 @@ from crowdshot.service.image_fetching import check_hosts, fetch, is_allowed
 from crowdshot.service.journal import Journal
 from crowdshot.service.live import Live
 from crowdshot.service.security import Auth
-from standing_in import standing_in
-from waiting import until
+from fake_server import fake_server
+from polling import wait_until
 
 from .conftest import HERE, InProcess, after, say, wire
 from .test_label_studio import predict
@@ -156,7 +156,7 @@ def test_pictures_come_from_the_folder_alone_unless_a_host_is_allowed(with_pictu
     def tasks(*named):
         return [{"id": number, "data": {"image": name}} for number, name in enumerate(named)]
 
-    with standing_in({"GET /far.png": outside.read_bytes()}) as (address, seen):
+    with fake_server({"GET /far.png": outside.read_bytes()}) as (address, seen):
         far = f"{address}/far.png"
         others = [str(outside), f"file://{outside}", "../secret.png", "..%2fsecret.png", far, "http://[", "data:,"]
         with with_pictures() as client:
@@ -184,7 +184,7 @@ def test_what_is_fetched_has_limits(tmp_path, monkeypatch):
         "GET /none.png": b"not a picture",
         "GET /moved.png": (302, {"Location": "/fine.png"}),
     }
-    with standing_in(answers) as (address, seen):
+    with fake_server(answers) as (address, seen):
         hosts = check_hosts([urlsplit(address).netloc])
         names = ["fine", "bomb", "none", "moved", "missing"]
         found = fetch([f"{address}/{name}.png" for name in names], hosts)
@@ -233,7 +233,7 @@ def test_the_log_has_no_names_unless_it_is_asked_for(tmp_path, told):
     with log.open("w") as file:
         process = subprocess.Popen(command, stderr=file, cwd=tmp_path)
     try:
-        until(lambda: "listening at" in log.read_text())
+        wait_until(lambda: "listening at" in log.read_text())
         netloc = urlsplit(log.read_text().split("listening at ")[1].split()[0]).netloc
         right = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
         row = {"item": "item-47", "annotator": "Zebedee", "label": "label-of-47"}
@@ -267,7 +267,7 @@ def test_why_a_fit_failed_is_logged_without_names(service, crowd, caplog, monkey
         fits, client.live.worker.fit = client.live.worker.fit, fails
         with caplog.at_level(logging.INFO):
             say(client, ("Zebedee", "ann", "cat"))
-            until(lambda: "the fit failed" in caplog.text)
+            wait_until(lambda: "the fit failed" in caplog.text)
         assert "Zebedee" not in caplog.text
         assert client.get("/v1/consensus").json()["version"] == version  # the last one stays
         client.live.worker.fit = fits

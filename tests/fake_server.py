@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 @contextmanager
-def standing_in(answers):
+def fake_server(answers):
     """Yield (address, requests so far).
 
     ``answers`` is {"METHOD /path": JSON, bytes, or (status, headers)}.

@@ -1,6 +1,6 @@
 """Compare estimates of the confidence of single labelled items by the labeling search.
 
-    python benchmarks/doubt.py [--problems 12]
+    python benchmarks/item_confidence.py [--problems 12]
 
 The data are the ten classes of scikit-learn's digits, with and without noise that makes images less informative, and
 labels of the demo's seven annotators, some of whom label each image. The estimates are shares of 32 and 256 labelings,

@@ -1,4 +1,4 @@
-"""Label Studio, a stand-in here, is told of new versions; `make integration` does it with a real one."""
+"""Check that a fake Label Studio is notified of new versions; `make integration` uses a real one."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from crowdshot.service import label_studio_backend
 from crowdshot.service.http_app import Settings
 from crowdshot.service.label_studio_backend import Tool
 from crowdshot.version import __version__
-from standing_in import changes, standing_in
-from waiting import until
+from fake_server import changes, fake_server
+from polling import wait_until
 
 from .conftest import after, say
 from .test_label_studio import EXPORT, sent
@@ -22,22 +22,22 @@ def _at_once(monkeypatch):
     monkeypatch.setattr(label_studio_backend, "EVERY", 0.0)
 
 
-def test_it_asks_for_predictions_and_goes_by_the_newest_version(service):
-    with standing_in({ACTION: {}, PROJECT: {}}) as (address, seen):
+def test_label_studio_requests_predictions_of_the_newest_version(service):
+    with fake_server({ACTION: {}, PROJECT: {}}) as (address, seen):
         with service([EXPORT], settings=Settings(tool=Tool(address, TOKEN))) as client:
             client.post("/setup", json=sent("/setup"))
             version = client.get("/health").json()["version"]
             say(client, ("a", "ann", "Cat"))
             number = after(client, version)
-            until(lambda: len(changes(seen)) == 2)
+            wait_until(lambda: len(changes(seen)) == 2)
         assert changes(seen)[0][:2] == (ACTION, {"id": "retrieve_tasks_predictions", "project": "1"})
         assert changes(seen)[1] == (PROJECT, {}, {"model_version": f"crowdshot-{__version__}-{number}"})
         assert {headers["Authorization"] for *_, headers in seen} == {f"Token {TOKEN}"}
 
 
-def test_what_fails_is_logged_without_names_and_tried_with_the_next_version(service, caplog):
+def test_failures_are_logged_without_names_and_retried(service, caplog):
     with (
-        standing_in({ACTION: (500, {"detail": "no task of Zebedee"})}) as (address, seen),
+        fake_server({ACTION: (500, {"detail": "no task of Zebedee"})}) as (address, seen),
         service([EXPORT], settings=Settings(tool=Tool(address, TOKEN))) as client,
     ):
         client.post("/setup", json=sent("/setup"))
@@ -45,14 +45,14 @@ def test_what_fails_is_logged_without_names_and_tried_with_the_next_version(serv
             asked, version = len(seen), client.get("/health").json()["version"]
             say(client, (item, "ann", "Cat"))
             after(client, version)
-            until(lambda before=asked: len(seen) > before)
-        until(lambda: "could not be notified of the new version" in caplog.text)
+            wait_until(lambda before=asked: len(seen) > before)
+        wait_until(lambda: "could not be notified of the new version" in caplog.text)
     assert "failed with status 500" in caplog.text
     assert TOKEN not in caplog.text
     assert "Zebedee" not in caplog.text
 
 
-def test_where_the_token_is(tmp_path, monkeypatch):
+def test_sources_of_the_token(tmp_path, monkeypatch):
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
     assert Tool.with_token("http://127.0.0.1:8080", path).token == TOKEN
