@@ -1,4 +1,4 @@
-"""What every compared system must do: one suite, inherited by every entry of the registry."""
+"""Test the contract of every compared method in the registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.methods import CrowdEpisodes, Method
 from crowdshot_paper.registry import BUILT_IN, METHODS
 
-FEWER = {"iterations": 20, "trees": 10}  # what changes nothing about the contract and saves time
+FEWER = {"iterations": 20, "trees": 10}  # settings that save time
 WIDTH = 6
 
 
@@ -20,7 +20,7 @@ def small(method, **more):
 
 
 def encoder():
-    """Embeddings that are the features themselves, by weights that can be fine-tuned."""
+    """Return an encoder that is the identity, with trainable weights."""
     module = MLP(WIDTH, (), WIDTH)
     with torch.no_grad():
         module.layers[0].weight.copy_(torch.eye(WIDTH))
@@ -29,7 +29,7 @@ def encoder():
 
 
 def problem(B=2, K=4, shots=2, R=4, noise=0.3, missing=0.2, spread=2.0, queries=2, seed=0):
-    """Episodes of well-separated classes and annotators who err with probability ``noise``; truth of the queries."""
+    """Return episodes of separate classes, whose annotators err with probability ``noise``, and the query classes."""
     g = torch.Generator().manual_seed(seed)
     directions = torch.linalg.qr(torch.randn(B, max(K, WIDTH), WIDTH, generator=g)).Q[:, :K]
     if K > WIDTH:
@@ -65,8 +65,8 @@ def test_probabilities_of_every_query(method, n_classes):
     torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
 
 
-def test_nothing_said_is_no_obstacle(method):
-    """An annotator without a label, an item without one, a class that nobody named, an episode with no label at all."""
+def test_missing_labels_are_accepted(method):
+    """Leave an annotator, an item, a class and a whole episode without labels."""
     episodes, _ = problem(B=3)
     labels = episodes.labels.clone()
     labels[:, :, 1] = -1
@@ -77,7 +77,7 @@ def test_nothing_said_is_no_obstacle(method):
     torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
 
 
-def test_an_annotator_who_said_nothing_changes_nothing(method):
+def test_an_annotator_without_labels_changes_nothing(method):
     episodes, _ = problem()
     silent = torch.full_like(episodes.labels[..., :1], -1)
     more = episodes._replace(labels=torch.cat([episodes.labels, silent], -1))
@@ -98,8 +98,8 @@ def test_batch_equals_loop(method):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
 
 
-def test_a_query_is_classified_alike_alone(method):
-    """MAML too, where nothing is normalised by batches."""
+def test_a_query_is_classified_equally_alone(method):
+    """This holds for MAML too, because this encoder has no batch normalisation."""
     episodes, _ = problem()
     settings = small(method)
     alone = method.predict(episodes._replace(query=episodes.query[:, 1:2]), encoder(), **settings)
@@ -107,7 +107,7 @@ def test_a_query_is_classified_alike_alone(method):
     torch.testing.assert_close(alone, together, atol=1e-5, rtol=1e-4)
 
 
-def test_the_seed_repeats(method):
+def test_results_depend_on_the_seed_only(method):
     episodes, _ = problem()
     first, again = (method.predict(episodes, encoder(), seed=3, **small(method)) for _ in range(2))
     assert torch.equal(first, again)
@@ -116,10 +116,10 @@ def test_the_seed_repeats(method):
     module = encoder()
     state = torch.random.get_rng_state()
     method.predict(episodes, module, **small(method))
-    assert torch.equal(torch.random.get_rng_state(), state)  # nobody else's random numbers are touched
+    assert torch.equal(torch.random.get_rng_state(), state)  # the global generator is unchanged
 
 
-def test_the_encoder_stays_as_it_was(method):
+def test_the_encoder_is_not_modified(method):
     module = encoder().train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     method.predict(problem()[0], module, **small(method))
@@ -147,7 +147,7 @@ def test_clean_labels_of_separate_classes_are_learned(method):
     assert bool((found.argmax(-1) == truth).all())
 
 
-def test_candidates_together_are_what_they_are_alone(method):
+def test_candidates_give_the_same_together_and_alone(method):
     episodes, _ = problem(B=1)
     few = [small(method, iterations=n, trees=n) for n in (5, 15)]
     few = [{**method.candidates[0], **one} for one in few]
@@ -157,7 +157,7 @@ def test_candidates_together_are_what_they_are_alone(method):
 
 
 def test_images(method):
-    """The paper's network on (channels, height, width), with batch normalisation and its statistics."""
+    """Use the paper's network, whose batch normalisation has running statistics."""
     g = torch.Generator().manual_seed(0)
     support, query = torch.randn(2, 6, 1, 16, 16, generator=g), torch.randn(2, 3, 1, 16, 16, generator=g)
     labels = torch.randint(-1, 3, (2, 6, 2), generator=g)
@@ -167,7 +167,7 @@ def test_images(method):
     torch.testing.assert_close(found.sum(-1), torch.ones(2, 3))
 
 
-def test_says_what_it_is(method):
+def test_documentation_is_complete(method):
     assert method.summary
     assert method.summary[0] != " "
     for word in ("Authors:", "Title:", "Year:", "Link: https://", "Our choices where the paper is silent"):
@@ -183,7 +183,7 @@ def test_every_system_of_the_paper_is_there():
     alone = {"LRMV", "LRDS", "RFMV", "RFDS", "CL", "CNAL", "LF"}
     meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA", "labeling-search"}
     with_simulated = {f"{name} w/ PA" for name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL")}
-    systems = {name: METHODS[name] for name in alone | meta | with_simulated}  # and others may join them
+    systems = {name: METHODS[name] for name in alone | meta | with_simulated}  # there may be others
     assert {name for name, method in systems.items() if method.needs is None} == alone
     simulated = {name for name, method in systems.items() if method.needs and method.needs.pseudo_annotation}
     assert simulated == {"Ours", "LNL", *with_simulated}
@@ -191,7 +191,7 @@ def test_every_system_of_the_paper_is_there():
     assert {name: len(METHODS[name].candidates) for name in counts} == counts
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     episodes, _ = problem()
     with pytest.raises(CrowdshotError, match="encoder is None, expected an encoder meta-trained with clean labels"):
         METHODS["PrMV"].predict(episodes)
@@ -223,13 +223,13 @@ EVEN = torch.full((2, 8, 4), 0.25)  # of `problem()`: two episodes, eight querie
         ([EVEN + torch.tensor([-0.5, 0.5, 0, 0])], "numbers of -0.25 or more that sum to between 1 and 1"),
     ],
 )
-def test_bad_output_is_told(given, strange):
-    """Of a method that another package adds."""
+def test_bad_output_is_refused(given, strange):
+    """A method of another package may return anything."""
     method = Method("Odd one", "", lambda *_: given, ({},), {})
-    with pytest.raises(CrowdshotError) as told:
+    with pytest.raises(CrowdshotError) as error:
         method.predict(problem()[0])
-    assert told.value.message == f"The method 'Odd one' returned {strange}"
-    assert (told.value.argument, told.value.found) == ("method", "Odd one")
-    assert "(B, Q, K) = (2, 8, 4)" in told.value.expected
+    assert error.value.message == f"The method 'Odd one' returned {strange}"
+    assert (error.value.argument, error.value.found) == ("method", "Odd one")
+    assert "(B, Q, K) = (2, 8, 4)" in error.value.expected
     even = Method("Even", "", lambda *_: [EVEN.double()], ({},), {})
     assert even.predict(problem()[0]).sum().item() == pytest.approx(16)

@@ -1,4 +1,4 @@
-"""Each compared system is what its authors made: against peers, hand calculations and finite differences."""
+"""Compare each method with reference implementations, hand calculations and finite differences."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_votes_by_hand():
 
 
 @pytest.mark.parametrize("steps", [2, 3, 6])
-def test_dawid_skene_is_that_of_aggregate(steps):
+def test_dawid_skene_equals_aggregate(steps):
     labels = crowd_labels(1, (3, 12, 5), 4)
     found = prototypes.dawid_skene(labels, 4, steps)
     for episode, posterior in zip(labels, found, strict=True):
@@ -66,7 +66,7 @@ def test_dawid_skene_is_that_of_aggregate(steps):
         np.testing.assert_allclose(posterior[has_label].numpy(), peer.probabilities[has_label.numpy()], atol=1e-5)
 
 
-def test_one_step_of_dawid_skene_is_the_soft_vote():
+def test_one_step_of_dawid_skene_equals_the_soft_vote():
     labels = crowd_labels(2, (2, 9, 4), 3)
     torch.testing.assert_close(prototypes.dawid_skene(labels, 3, 1), prototypes.soft_vote(labels, 3))
 
@@ -77,7 +77,7 @@ def test_one_step_of_dawid_skene_is_the_soft_vote():
 @pytest.mark.slow
 @pytest.mark.parametrize(("N", "D", "K", "steps"), [(12, 40, 4, None), (12, 40, 4, 3), (15, 3, 2, 2), (6, 9, 4, None)])
 @pytest.mark.parametrize("C", [1e-4, 1e-2, 1.0])
-def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
+def test_logistic_regression_equals_scikit_learns(N, D, K, steps, C):
     g = torch.Generator().manual_seed(N)
     support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
     labels = crowd_labels(3, (4, N, 3), K)
@@ -106,7 +106,7 @@ def test_coordinates_in_the_span_keep_inner_products():
 @pytest.mark.slow
 @pytest.mark.parametrize("soft", [False, True])
 def test_forests_of_many_trees_agree_with_scikit_learns(soft):
-    """Two forests of 1,500 trees differ by chance; ours from scikit-learn's no more than scikit-learn's from itself.
+    """Two forests of 1,500 trees differ by chance; ours must not differ more than two of scikit-learn's.
 
     Small whole numbers make many ties and constant features, as pixels do.
     """
@@ -129,22 +129,22 @@ def test_forests_of_many_trees_agree_with_scikit_learns(soft):
 
 
 def test_a_forest_by_hand():
-    """One feature, a class on either side: every tree that drew both splits midway, others know only what they drew."""
+    """With one feature and two items, a tree that draws both items splits midway; other trees know one class only."""
     support, query = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.4], [0.6]]])
     small, large = forest.grow(support, torch.eye(2)[None], query, [3, 3000], seed=0)
     torch.testing.assert_close(large[0], torch.tensor([[0.75, 0.25], [0.25, 0.75]]), atol=0.03, rtol=0)
     assert all(float(p) * 3 == pytest.approx(round(float(p) * 3)) for p in small.flatten())
 
 
-def test_small_forests_begin_large_ones():
+def test_a_small_forest_is_the_start_of_a_large_one():
     g = torch.Generator().manual_seed(0)
     x, q, posterior = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), torch.eye(3).repeat(2, 3, 1)
     small, large = forest.grow(x, posterior, q, [4, 9], seed=3)
     torch.testing.assert_close(forest.grow(x, posterior, q, [4], seed=3)[0], small)
-    assert ((large * 9 - small * 4) > -1e-5).all()  # nine trees' votes hold the first four's
+    assert ((large * 9 - small * 4) > -1e-5).all()  # votes of nine trees include those of the first four
 
 
-def test_hard_labels_are_the_likeliest_of_the_posterior():
+def test_hard_labels_are_the_mode_of_the_posterior():
     labels = torch.tensor([[[0, 0, 1], [1, 1, 1], [-1, -1, -1]]])
     soft = prototypical.aggregated(labels, 2, {"steps": 2, "hard": False})
     hard = prototypical.aggregated(labels, 2, {"steps": 2, "hard": True})
@@ -155,7 +155,7 @@ def test_hard_labels_are_the_likeliest_of_the_posterior():
 # ---- prototypes -----------------------------------------------------------------------------------------------------
 
 
-def test_prototypes_are_the_mixture_without_its_priors():
+def test_prototypes_equal_the_mixture_without_priors():
     g = torch.Generator().manual_seed(0)
     u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
     peer = mixture.fit(u, labels, 3, steps=1, tau=0.0, b=1e8).log_proba(q).exp()
@@ -164,14 +164,14 @@ def test_prototypes_are_the_mixture_without_its_priors():
     torch.testing.assert_close(METHODS["PrDS"].predict(episodes, Identity(), steps=1), peer, atol=1e-5, rtol=1e-5)
 
 
-def test_a_class_without_weight_sits_in_the_centre():
+def test_the_prototype_of_an_empty_class_is_the_centre():
     support = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
     found = prototypes.classify(support, torch.tensor([[1.0, 0, 0], [0, 1, 0]]), torch.tensor([[1.0, 0.0]]))
     expected = torch.tensor([[-0.5, -0.5, 0.0]]).log_softmax(-1)
     torch.testing.assert_close(found, expected)
 
 
-def test_ours_is_the_mixture():
+def test_ours_equals_the_mixture():
     g = torch.Generator().manual_seed(0)
     u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
     found = METHODS["Ours"].predict(CrowdEpisodes(u, labels, q, 3), Identity(), steps=3, b=10.0)
@@ -179,8 +179,8 @@ def test_ours_is_the_mixture():
     torch.testing.assert_close(found, peer)
 
 
-def test_centred_the_mixture_does_not_care_where_embeddings_lie():
-    """Only labelled items make the centre; without it, tau draws means to an origin far from all of them."""
+def test_the_centred_mixture_is_invariant_to_translation():
+    """Only labelled items define the centre; without centring, tau shrinks the means to a distant origin."""
     g = torch.Generator().manual_seed(0)
     u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
     labels[:, -1] = -1
@@ -196,7 +196,7 @@ def test_centred_the_mixture_does_not_care_where_embeddings_lie():
 
 
 def test_lnl_weights_by_hand():
-    """Three items in class 0, one of them named twice; squared distances 1, 9 and 4 between them."""
+    """Class 0 has three items, one of them with two labels; their squared distances are 1, 9 and 4."""
     u = torch.tensor([[0.0], [1.0], [3.0], [10.0]])
     labels = torch.tensor([[0, 0], [0, -1], [0, -1], [1, -1]])
     far = torch.tensor([(1 + 9) / 3, (2 * 1 + 4) / 3, (2 * 9 + 4) / 3])
@@ -241,7 +241,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
         largest = max(largest, float(numeric.abs().max()))
     assert largest > 1e-2
 
-    def first_order(weights):  # inner gradients taken as constants: what a forgotten second derivative would give
+    def first_order(weights):  # treats inner gradients as constants, like an implementation without second derivatives
         adapted = maml.start(network, weights, support, 3)
         for _ in range(3):
             slope = torch.func.grad(maml.inner_loss)(
@@ -258,7 +258,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
 
 
 def test_maml_inner_step_by_hand():
-    """Identity features, zero head: one step moves the head by step · mean (target - 1/K) x, and nothing else."""
+    """With identity features and a zero head, a step moves only the head, by step · mean (target - 1/K) x."""
     module = MLP(2, (), 2)
     with torch.no_grad():
         module.layers[0].weight.copy_(torch.eye(2))
@@ -273,8 +273,8 @@ def test_maml_inner_step_by_hand():
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_maml_on_stacked_convolutions_is_maml_on_each(twice):
-    """Two Conv4 with their own weights and step sizes side by side, against a plain module one at a time."""
+def test_maml_on_stacked_convolutions_equals_maml_on_each(twice):
+    """Compare two stacked Conv4 with different weights and step sizes with single modules."""
     torch.manual_seed(0)
     modules = [Conv4(1, 3).double() for _ in range(2)]
     for module in modules:
@@ -311,7 +311,7 @@ def jobs(n, iterations, **recipe):
     return made
 
 
-def test_maml_training_side_by_side_is_training_alone():
+def test_maml_training_together_equals_training_alone():
     sizes_, pool = [0.1, 0.5], blobs()
 
     def made():
@@ -329,8 +329,8 @@ def test_maml_training_side_by_side_is_training_alone():
         assert encoder.card["recipe"]["step_size"] == sizes_[i]
 
 
-def test_lnl_training_beside_the_mixture_is_training_alone():
-    """They share a stack but for what follows the embeddings."""
+def test_lnl_training_with_the_mixture_equals_training_alone():
+    """The models share a stack; only the objectives on the embeddings differ."""
     pool = blobs()
 
     def made():
@@ -347,7 +347,7 @@ def test_lnl_training_beside_the_mixture_is_training_alone():
         assert encoder.card["scores"] == alone.card["scores"]
 
 
-def test_maml_stands_in_a_stack_of_its_own():
+def test_maml_needs_a_separate_stack():
     first, second = jobs(2, 6)
     with pytest.raises(CrowdshotError, match="maml in a stack of its own"):
         train([first, replace(second, recipe=replace(second.recipe, objective="maml"))], blobs())
@@ -421,12 +421,12 @@ def test_crowd_layer_does_not_see_missing_labels():
     assert bool((layer.matrices.grad[:, 1] != 0).any())
 
 
-def test_conal_weighs_by_item_and_annotator_as_crowd_kits_does():
+def test_conal_weights_equal_crowd_kits():
     crowdkit = pytest.importorskip("crowdkit.learning")
     noise = CommonNoise(sizes(), {})
     embeddings = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
     start = noise.mixing_weight(embeddings)
-    torch.testing.assert_close(start, start[..., :1].expand_as(start))  # annotators begin alike
+    torch.testing.assert_close(start, start[..., :1].expand_as(start))  # annotators start equal
     with torch.no_grad():
         noise.annotator.copy_(torch.randn(2, 3, 20, generator=torch.Generator().manual_seed(1)))
     weight = noise.mixing_weight(embeddings).detach()
@@ -437,7 +437,7 @@ def test_conal_weighs_by_item_and_annotator_as_crowd_kits_does():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = crowdkit.CoNAL(4, 3, com_emb_size=20)
-        peer.simple_common_module(embeddings[0], torch.zeros(6, dtype=torch.long))  # makes its lazy layer
+        peer.simple_common_module(embeddings[0], torch.zeros(6, dtype=torch.long))  # creates its lazy layer
     pairs = {
         peer.diff_linear_1: (noise.hidden, noise.hidden_bias),
         peer.diff_linear_2: (noise.item, noise.item_bias),
@@ -451,7 +451,7 @@ def test_conal_weighs_by_item_and_annotator_as_crowd_kits_does():
         torch.testing.assert_close(weight[0, :, r], expected[:, 0])
 
 
-def test_conal_mixes_common_and_individual_and_pushes_them_apart():
+def test_conal_mixture_and_regulariser():
     noise = CommonNoise(sizes(), {})
     torch.testing.assert_close(noise.separation(), torch.zeros(2))
     g = torch.Generator().manual_seed(0)
@@ -464,7 +464,7 @@ def test_conal_mixes_common_and_individual_and_pushes_them_apart():
     torch.testing.assert_close(scores[0, n, r], expected)
 
     silent = torch.full((2, 6, 3), -1)
-    loss = noise(embeddings, logits, silent)  # nothing but the regulariser is left
+    loss = noise(embeddings, logits, silent)  # only the regulariser is left
     norms = [(noise.individual[0, r] - noise.common[0]).norm() for r in range(3)]
     torch.testing.assert_close(loss[0], -1e-5 * torch.stack(norms).sum())
     before = noise.separation().detach()
@@ -493,7 +493,7 @@ def test_label_fusion_confusion_is_valid_for_every_item(bases):
 
 
 def test_label_fusion_by_hand():
-    """One basis, the identity: the target is the weighted vote and the loss its divergence from the output over N K."""
+    """With the identity as only basis, the target is the weighted vote, and the loss its divergence divided by N K."""
     fusion = LabelFusion(sizes(G=1, R=3, K=2), {"bases": 1})
     embeddings = torch.randn(1, 2, 5, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[[0, 1, 1], [0, -1, -1]]])
@@ -505,8 +505,8 @@ def test_label_fusion_by_hand():
     torch.testing.assert_close(fusion(embeddings, logits, labels), ((first - q[1, 0]) / 4)[None].float())
 
 
-def test_fine_tuning_starts_from_the_encoder_and_moves_all_of_it():
-    """After one Adam step every weight has gone 1e-3; with a frozen encoder, the encoder's have not."""
+def test_fine_tuning_changes_the_encoder_unless_frozen():
+    """Fine-tuning must change the encoder; a frozen encoder must give the same as training on its embeddings."""
     torch.manual_seed(0)
     encoder = Conv4(1, width=4)
     g = torch.Generator().manual_seed(0)
@@ -520,7 +520,7 @@ def test_fine_tuning_starts_from_the_encoder_and_moves_all_of_it():
         )
     assert float((found[True] - found[False]).abs().max()) > 1e-3
 
-    # a frozen encoder: the very run on its embeddings
+    # with a frozen encoder, the run equals one on its embeddings
     features = episodes._replace(
         support=encoder.eval()(episodes.support[0]).detach()[None], query=encoder(episodes.query[0]).detach()[None]
     )
@@ -529,7 +529,7 @@ def test_fine_tuning_starts_from_the_encoder_and_moves_all_of_it():
 
 
 def test_fine_tuning_is_plain_adam_on_the_masked_loss():
-    """The stacked run of one episode against torch's own layers, written out."""
+    """Compare the stacked run of one episode with a plain run of torch's layers."""
     torch.manual_seed(0)
     encoder = MLP(3, (4,), 5)
     g = torch.Generator().manual_seed(0)
@@ -557,12 +557,12 @@ def test_fine_tuning_is_plain_adam_on_the_masked_loss():
 
 
 def test_a_class_without_weight_is_never_predicted():
-    """Two known classes at 0 and 4; the query 2.1 lies at the average of all items, where an unknown class might be."""
+    """Two classes are at 0 and 4; the query 2.1 is close to the centre, where an empty class has its prototype."""
     support, query = torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[2.1], [-1.0]]])
     labels = torch.tensor([[[0], [1]]])
     for name in ("PrMV", "PrDS", "PrSV", "LNL"):
         found = METHODS[name].predict(CrowdEpisodes(support, labels, query, 3), torch.nn.Identity())
-        if name != "PrDS":  # whose posterior leaves every class some weight
+        if name != "PrDS":  # its posterior gives every class some weight
             assert found[..., 2].tolist() == [[0.0, 0.0]]
             assert found.argmax(-1).tolist() == [[1, 0]]
         torch.testing.assert_close(found.sum(-1), torch.ones(1, 2))

@@ -1,4 +1,4 @@
-"""Methods that another package adds: a real distribution, found by a real process."""
+"""Test methods of another package, with a real distribution in a separate process."""
 
 import json
 import os
@@ -71,7 +71,7 @@ BROKEN = {
 
 @pytest.fixture
 def install(tmp_path):
-    """A function that puts a distribution with these entry points onto a path, and one that runs Python with it."""
+    """Return a function that installs a distribution with entry points and returns a runner of Python with it."""
     site = tmp_path / "site"
 
     def install(entries):
@@ -97,14 +97,14 @@ def install(tmp_path):
 
 
 def features(folder):
-    """Six items of two classes, of which "a" has more labels."""
+    """Write six items of two classes; "a" has more labels."""
     lines = ["item,f1,f2", *(f"{i},{i % 2}.0,{i}.5" for i in range(6))]
     (folder / "features.csv").write_text("\n".join(lines) + "\n")
     labels = ["item,annotator,label", *(f"{i},{who},{'b' if i == 5 else 'a'}" for i in range(6) for who in "xy")]
     (folder / "labels.csv").write_text("\n".join(labels) + "\n")
 
 
-def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
+def test_a_method_is_listed_and_used_like_others(install, tmp_path):
     run = install(ENTRIES)
     features(tmp_path)
     listed = run("-m", "crowdshot", "methods", "--json")
@@ -124,12 +124,12 @@ def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
     done = run("-m", "crowdshot", "predict", "out/model.safetensors", "--features", "features.csv", "--json")
     assert done.returncode == 0, done.stderr
     confidence = [row["confidence"] for row in json.loads(done.stdout)["predictions"]]
-    assert confidence == pytest.approx([12 / 16] * 6)  # of 12 labels 10 are "a"; 2 more for each class
+    assert confidence == pytest.approx([12 / 16] * 6)  # 10 of 12 labels are "a"; a pseudo-count of 2 per class
     with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of labeling-search, .*Install the package"):
         CrowdClassifier.load(tmp_path / "out" / "model.safetensors")  # it is not installed here
 
 
-def test_it_joins_experiments_only_when_named(install):
+def test_a_method_takes_part_in_experiments_only_if_named(install):
     run = install(ENTRIES)
     places = ("--quick", "--dry-run", "--results", "results", "--work", "work")
     everything = run("-m", "crowdshot", "paper", "run", "main", *places)
@@ -141,7 +141,7 @@ def test_it_joins_experiments_only_when_named(install):
     assert (strange.returncode, strange.stderr.count("\n")) == (2, 1)
 
 
-def test_a_named_one_is_run_and_shown(install):
+def test_a_named_method_is_run_and_shown(install):
     run = install(ENTRIES)
     small = ("--dataset", "omniglot", "--methods", "Stars,LRMV", "--device", "cpu", "--quick", "--cells", "4x3")
     done = run("-m", "crowdshot", "paper", "run", "main", *small, "--results", "results", "--work", "work")
@@ -153,7 +153,7 @@ def test_a_named_one_is_run_and_shown(install):
     assert "Stars: what most labels say." in printed
 
 
-def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
+def test_methods_that_cannot_be_loaded_are_reported_and_left_out(install):
     run = install({**BROKEN, **ENTRIES})
     done = run("-m", "crowdshot", "methods")
     assert done.returncode == 0
@@ -172,7 +172,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
     assert done.stderr.splitlines() == [start.format(name) + why for name, why in reasons.items()]
 
 
-def test_names_of_our_own_are_found_without_loading_others(install):
+def test_built_in_methods_are_found_without_loading_others(install):
     run = install({"Loud": "loud:METHOD"})
     code = (
         "import sys\n"
@@ -186,15 +186,15 @@ def test_names_of_our_own_are_found_without_loading_others(install):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_other_package_may_be_imported_first(install):
-    """It imports the registry while it is being imported itself."""
+def test_the_package_may_be_imported_first(install):
+    """The package imports the registry while it is imported itself."""
     run = install(ENTRIES)
     code = "import stars\nfrom crowdshot import METHODS\nassert METHODS['Stars'].run is stars.run\nprint(len(METHODS))"
     done = run("-W", "error", "-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{len(BUILT_IN) + 2}\n", "")
 
 
-def test_a_classifier_takes_it_in_python(install):
+def test_a_classifier_accepts_the_method(install):
     run = install(ENTRIES)
     code = (
         "from crowdshot import CrowdClassifier\n"
@@ -205,8 +205,8 @@ def test_a_classifier_takes_it_in_python(install):
     assert done.stdout == f"Stars {[np.round([3 / 5, 2 / 5], 6).tolist()]}\n", done.stderr
 
 
-def test_its_own_candidates_are_settings_that_it_takes(install, tmp_path):
-    """Of built-in systems every number is positive; of others it may be any, as its candidates are."""
+def test_candidates_of_the_method_are_valid_settings(install, tmp_path):
+    """Numbers of built-in methods are positive; other methods may allow any number."""
     run = install({"Shifted": "stars:SHIFTED"})
     code = (
         "from crowdshot import CrowdClassifier\n"
@@ -261,14 +261,14 @@ print(clf.predict(items[8:]).tolist())
         ("features", "identity", "Raw"),
     ],
 )
-def test_one_on_embeddings_is_fitted_saved_and_loaded(install, kind, encoder, method):
+def test_a_method_on_embeddings_is_fitted_saved_and_loaded(install, kind, encoder, method):
     run = install({"Nearest": "stars:NEAREST", "Raw": "stars:RAW"})
     done = run("-c", CLASSIFIES, kind, encoder, method)
     assert (done.returncode, done.stdout) == (0, "['a', 'b', 'a', 'b']\n"), done.stderr
 
 
-def test_one_on_embeddings_works_in_commands(install, tmp_path):
-    """`adapt` writes a file that `predict` reads, on images as on features."""
+def test_a_method_on_embeddings_works_in_commands(install, tmp_path):
+    """`adapt` writes a file that `predict` reads, for images and for features."""
     run = install({"Nearest": "stars:NEAREST"})
     (tmp_path / "images").mkdir()
     lines = ["item,annotator,label"]

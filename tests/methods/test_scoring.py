@@ -1,4 +1,4 @@
-"""Scores for cards: on a pool whose classes are far apart, and on one that knows nothing."""
+"""Test scores for cards, on pools with separate classes and with identical classes."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def pool_of(centres):
     return ClassPool(examples, torch.full((len(centres),), 16), tuple(map(str, range(len(centres)))))
 
 
-def test_far_classes_are_told_apart_and_equal_ones_are_not():
+def test_separate_classes_are_recognised_and_equal_ones_are_not():
     far = score_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
     same = score_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=50)
     assert set(far) == {f"{s} shots, {r} annotators" for s in (1, 3, 5) for r in (3, 5, 7)} | {"average"}
@@ -34,7 +34,7 @@ def test_far_classes_are_told_apart_and_equal_ones_are_not():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mixture", "lnl", "maml"])
-def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objective):
+def test_an_encoder_is_tested_with_the_classifier_of_its_training(objective):
     pool = pool_of(2 * torch.eye(8))
     torch.manual_seed(0)
     encoder = build_encoder("mlp", {"n_features": 8, "hidden": [], "n_out": 6}, FeatureInput(8))
@@ -59,7 +59,7 @@ def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objectiv
     assert found["average"] > 0.4
 
 
-def test_embedding_a_pool_is_embedding_its_images():
+def test_embedding_a_pool_equals_embedding_its_images():
     torch.manual_seed(0)
     encoder = build_encoder("conv4", {"width": 4}, ImageInput((28, 28), ink=True))
     examples = torch.randint(0, 256, (3, 5, 28, 28), dtype=torch.uint8)
@@ -75,8 +75,8 @@ def test_embedding_a_pool_is_embedding_its_images():
 
 
 @pytest.mark.slow
-def test_scale_and_tau_are_those_under_which_queries_are_likeliest():
-    """Clouds that are far apart can be trusted more than clouds that touch."""
+def test_scale_and_tau_maximise_the_likelihood_of_queries():
+    """Separate clusters need a larger scale than overlapping ones."""
     apart, touching = (best_labelings(pool_of(distance * torch.eye(8)), episodes=6) for distance in (12.0, 2.0))
     assert {**apart, **touching}.keys() == {"scale", "tau"}
     assert apart["scale"] > touching["scale"]

@@ -1,4 +1,4 @@
-"""Class sizes are estimated, and unanimous labels of a common class are not overruled."""
+"""Test estimated class frequencies; unanimous labels of a common class must not be overruled."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ def test_sizes_by_hand() -> None:
     np.testing.assert_allclose(class_sizes(np.full((30, 3), 1 / 3)), 1 / 3)
 
 
-def test_posteriors_are_moved_to_sharper_sizes_by_hand() -> None:
-    """Item 0 has labels 0 and 1, item 1 only 0, item 2 a known class, item 3 nothing."""
+def test_posteriors_are_adjusted_to_sharper_sizes_by_hand() -> None:
+    """Item 0 has labels 0 and 1, item 1 only 0, item 2 a known class, and item 3 no label."""
     labels = np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 1, 0])
     p = problem_of(*labels, 4, 2, 3, known=np.array([-1, -1, 1, -1]))
     posterior = np.array([[0.5, 0.3, 0.2], [0.6, 0.4, 0.0], [0.0, 1.0, 0.0], [0.4, 0.3, 0.3]])
@@ -35,41 +35,41 @@ def test_posteriors_are_moved_to_sharper_sizes_by_hand() -> None:
 
 @pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])
 def test_ties_go_to_the_frequent_class(labels: int, least: float) -> None:
-    """Nine of ten items are of class 0; of ties between it and another nearly all are of class 0."""
+    """Nine of ten items are of class 0, so nearly all ties between it and another class are of class 0."""
     random = np.random.default_rng(7)
     ahead = []
     for _ in range(6):
         truth = random.choice(4, size=300, p=[0.9, 0.05, 0.03, 0.02])
         skill = random.uniform(0.6, 0.9, 10)
-        said = np.where(
+        answers = np.where(
             random.random((300, 10)) < skill, truth[:, None], (truth[:, None] + random.integers(1, 4, (300, 10))) % 4
         )
-        said[np.arange(300)[:, None], random.permuted(np.tile(np.arange(10), (300, 1)), axis=1)[:, labels:]] = -1
-        ann = Annotations.from_matrix(said, classes=[0, 1, 2, 3])
+        answers[np.arange(300)[:, None], random.permuted(np.tile(np.arange(10), (300, 1)), axis=1)[:, labels:]] = -1
+        ann = Annotations.from_matrix(answers, classes=[0, 1, 2, 3])
         votes = aggregate.majority_vote(ann).probabilities
         lead = votes == votes.max(1, keepdims=True)
-        by_vote = (lead[np.arange(300), truth] / lead.sum(1)).mean()  # ties by lot
+        by_vote = (lead[np.arange(300), truth] / lead.sum(1)).mean()  # ties are broken at random
         ahead.append((aggregate.learned(ann).labels == truth).mean() - by_vote)
     assert np.mean(ahead) > least
 
 
 def problem(seed: int, n: int, right: float = 0.85):
-    """One in twenty is of class 1, three of three people label everything, two clouds overlap a little."""
+    """Draw two slightly overlapping clusters, one item in twenty of class 1, and three labels of every item."""
     random = np.random.default_rng(seed)
     truth = (np.arange(n + 500) % 20 == 0).astype(int)
     x = truth[:, None] * 2.0 + random.normal(size=(n + 500, 6))
-    said = np.where(random.random((n, 3)) < right, truth[:n, None], 1 - truth[:n, None])
-    return x, truth, said
+    answers = np.where(random.random((n, 3)) < right, truth[:n, None], 1 - truth[:n, None])
+    return x, truth, answers
 
 
 @pytest.mark.parametrize("n", [60, 300])
 def test_features_do_not_make_a_rare_class_frequent(n: int) -> None:
     right, vote, unseen, share = [], [], [], []
     for seed in range(4):
-        x, truth, said = problem(seed, n)
-        clf = CrowdClassifier(encoder="identity").fit(x[:n], said)
+        x, truth, answers = problem(seed, n)
+        clf = CrowdClassifier(encoder="identity").fit(x[:n], answers)
         right.append((clf.label_proba_.argmax(1) == truth[:n]).mean())
-        vote.append(((said.sum(1) > 1) == truth[:n]).mean())
+        vote.append(((answers.sum(1) > 1) == truth[:n]).mean())
         unseen.append(clf.score(x[n:], truth[n:]))
         share.append(clf.predict_proba(x[n:])[:, 1].mean())
     assert np.mean(right) > np.mean(vote) + 0.02
@@ -78,16 +78,16 @@ def test_features_do_not_make_a_rare_class_frequent(n: int) -> None:
 
 
 def test_the_search_does_not_overrule_unanimous_labels_of_a_common_class() -> None:
-    """57 and 3 items, combined learner: with equal class sizes, the clouds would be cut in two."""
+    """Fit the combined model to 57 and 3 items; equal class sizes would divide the larger cluster."""
     overruled, both = 0, 0
     for seed in range(4):
         random = np.random.default_rng(seed)
         truth = np.array([0] * 57 + [1] * 3)
         x = torch.from_numpy(truth[:, None] * 1.2 + random.normal(size=(60, 8))).float()
-        said = np.where(random.random((60, 3)) < 0.85, truth[:, None], 1 - truth[:, None])
-        clf = CrowdClassifier(load_encoder("glyphs-protonet")).fit_embeddings(x, said)
+        answers = np.where(random.random((60, 3)) < 0.85, truth[:, None], 1 - truth[:, None])
+        clf = CrowdClassifier(load_encoder("glyphs-protonet")).fit_embeddings(x, answers)
         both += clf.learner_ == "combined"
-        unanimous = (said == truth[:, None]).all(1)
+        unanimous = (answers == truth[:, None]).all(1)
         overruled += int((clf.label_proba_.argmax(1) != truth)[unanimous].sum())
     assert both >= 2
     assert overruled <= 5, "of about 150; 12 if classes were taken for equal"

@@ -1,4 +1,4 @@
-"""Annotators' labels elsewhere change the prior on their skills: tested against sums written out."""
+"""Test annotators' history as a prior on their skills, against sums written out."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ APIS = (array_api.NumPyApi(), array_api.TorchApi(torch.device("cpu")))
 
 
 def kinds_with_history(counts, right, wrong):
-    """Return the result of `plain_labelings.kinds_by_hand`, with skills weighted by labels elsewhere."""
+    """Return the result of `plain_labelings.kinds_by_hand`, with skills weighted by the history."""
     K = len(counts)
     q = [min(1 / K + (1 - 1 / K) * rho, annotator_model.NEVER_WRONG) for rho in annotator_model.SKILLS]
 
@@ -54,7 +54,7 @@ def test_history_changes_the_prior_on_skills(api):
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.xp.__name__)
 def test_the_search_takes_history_into_account(api, monkeypatch):
-    """All labelings of four items, by a search with room for all and by the definition."""
+    """Compare a search that keeps all labelings of four items with the definition."""
     monkeypatch.setattr("crowdshot.model.labeling_search.array_api_of", lambda device: api)
     torch.manual_seed(3)
     u, labels = torch.randn(1, 4, 2, dtype=torch.float64), torch.randint(-1, 3, (1, 4, 3))

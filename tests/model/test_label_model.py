@@ -193,7 +193,7 @@ def test_numpy_and_torch_agree(seed, more):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_crowds_side_by_side_are_as_alone(seed):
+def test_crowds_in_a_batch_equal_single_crowds(seed):
     world = replace(simulated_crowds.World(), items=(4, 60), annotators=(3, 20), gold_crowds=0.5, history_crowds=0.5)
     c = simulated_crowds.draw(world, 600, torch.Generator().manual_seed(seed))
     together = infer(problem_of_crowds(c, torch.float64), as_tensors(NETWORK), torch, total)[-1].reshape(
@@ -247,7 +247,7 @@ def test_names_and_order_change_nothing(seed):
 
 @MANY
 @given(SEEDS)
-def test_names_and_order_change_nothing_where_classes_are_many(seed):
+def test_names_and_order_change_nothing_with_many_classes(seed):
     (item, annotator, label), (N, R, K) = crowd(seed, most_classes=30)
     randomness = np.random.default_rng(seed + 1)
     as_it_is = posterior_matrix((item, annotator, label), (N, R, K), named_only=True)
@@ -259,7 +259,7 @@ def test_names_and_order_change_nothing_where_classes_are_many(seed):
 
 @SOME
 @given(SEEDS)
-def test_who_labelled_nothing_changes_nothing(seed):
+def test_annotators_without_labels_change_nothing(seed):
     triples, (N, R, K) = crowd(seed)
     more = posterior_matrix(triples, (N + 3, R + 2, K))
     labelled = np.unique(triples[0])
@@ -285,19 +285,19 @@ def label_inputs(triples, sizes):
     return np.stack([each for each in caught if each.shape == (len(triples[0]), label_model.LABEL_INPUTS)])
 
 
-def test_a_single_label_leaves_its_annotator_at_the_crowds_skill():
-    """Whoever labelled one item has exactly the crowd's skill, whether others agree or not."""
+def test_an_annotator_with_one_label_has_the_crowds_skill():
+    """The skill of an annotator with one label equals the crowd's, whether others agree or not."""
     item, annotator = np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)
     label = item % 2
-    for said in (0, 1):
-        triples = (np.append(item, 0), np.append(annotator, 4), np.append(label, said))
+    for chosen in (0, 1):
+        triples = (np.append(item, 0), np.append(annotator, 4), np.append(label, chosen))
         seen = label_inputs(triples, (6, 5, 2))
         assert seen.shape == (3, 25, label_model.LABEL_INPUTS)
-        np.testing.assert_allclose(seen[:, -1, 7], 0, atol=1e-12)  # its skill, less the crowd's
+        np.testing.assert_allclose(seen[:, -1, 7], 0, atol=1e-12)  # difference to the crowd's skill
 
 
 def test_a_labels_own_skill_leaves_it_out():
-    """The crowd's mean moves by one label in hundreds; its annotator's other labels see it, as one in fifty."""
+    """Changing a label changes its annotator's skill for their other labels, but hardly for this label."""
     randomness = np.random.default_rng(0)
     N, R = 200, 20
     item, annotator = (
@@ -314,7 +314,7 @@ def test_a_labels_own_skill_leaves_it_out():
     assert moved[7] < 0.2 * moved[same].mean()
 
 
-# ---- far from what it has seen --------------------------------------------------------------------------------------
+# ---- unlike the training crowds -------------------------------------------------------------------------------------
 
 
 def complete(N, R, label):
@@ -324,9 +324,9 @@ def complete(N, R, label):
 def crowds_elsewhere():
     randomness = np.random.default_rng(0)
     truth = randomness.integers(3, size=(40, 1))
-    said = np.where(randomness.random((40, 60)) < 0.6, truth, randomness.integers(3, size=(40, 60)))
+    answers = np.where(randomness.random((40, 60)) < 0.6, truth, randomness.integers(3, size=(40, 60)))
     item = np.repeat(np.arange(50), 4)
-    yield "60 labels an item", complete(40, 60, said), (40, 60, 3)
+    yield "60 labels an item", complete(40, 60, answers), (40, 60, 3)
     yield "1,000 classes", (item, np.tile(np.arange(8), 25), randomness.integers(1000, size=200)), (50, 8, 1000)
     yield "one annotator", complete(30, 1, randomness.integers(4, size=(30, 1))), (30, 1, 4)
     yield "one label an item", (np.arange(30), np.arange(30) % 7, randomness.integers(3, size=30)), (30, 7, 3)
@@ -363,7 +363,7 @@ def test_posteriors_are_finite_and_normalised_far_from_the_training_crowds(netwo
 
 
 def test_few_of_many_classes_are_as_good_as_all():
-    """Where everybody is right, leaving out what nobody named changes no item's class."""
+    """If all annotators are right, leaving out classes that no annotator chose changes no consensus."""
     truth = np.arange(40)[:, None] % 20
     triples = complete(40, 6, truth)
     all_of_them, named = (
@@ -379,15 +379,15 @@ def test_the_shipped_network_follows_reliable_people():
     truth = np.append(randomness.integers(2, size=60), 1)
     good = np.where(randomness.random((61, 6)) < 0.97, truth[:, None], 1 - truth[:, None])
     bad = randomness.integers(2, size=(61, 3))
-    said = np.concatenate([good, bad], axis=1)
-    said[60] = [1, 1, -1, -1, -1, -1, 0, 0, 0]
-    item, annotator = np.nonzero(said >= 0)
-    posterior = posterior_matrix((item, annotator, said[item, annotator]), (61, 9, 2), shipped_network())
+    labels = np.concatenate([good, bad], axis=1)
+    labels[60] = [1, 1, -1, -1, -1, -1, 0, 0, 0]
+    item, annotator = np.nonzero(labels >= 0)
+    posterior = posterior_matrix((item, annotator, labels[item, annotator]), (61, 9, 2), shipped_network())
     assert posterior[60, 1] > 0.6
     assert (posterior[:60].argmax(1) == truth[:60]).mean() > 0.95
 
 
-# ---- what is known --------------------------------------------------------------------------------------------------
+# ---- side information ------------------------------------------------------------------------------------------------
 
 
 @SOME
@@ -417,8 +417,8 @@ def test_side_information_without_content_changes_little(witness):
         "known": {"known": np.full(N, -1)},
         "right": {"right": np.zeros(R), "wrong": np.zeros(R)},
     }[witness]
-    said = posterior_matrix(triples, (N, R, K), shipped_network(), **nothing)
-    np.testing.assert_allclose(said, posterior_matrix(triples, (N, R, K), shipped_network()), atol=0.02)
+    with_empty = posterior_matrix(triples, (N, R, K), shipped_network(), **nothing)
+    np.testing.assert_allclose(with_empty, posterior_matrix(triples, (N, R, K), shipped_network()), atol=0.02)
 
 
 def test_annotators_with_better_history_decide():
@@ -429,15 +429,15 @@ def test_annotators_with_better_history_decide():
     assert posterior[:, 1].min() > 0.65
 
 
-def test_between_two_labels_in_order_lies_a_third():
-    """People who are off by one: 1 and 3 together speak for 2 where classes have an order."""
+def test_ordered_labels_are_evidence_for_the_class_between():
+    """Annotators err by one class; with ordered classes, labels 1 and 3 are evidence for 2."""
     randomness = np.random.default_rng(0)
     truth = np.append(randomness.integers(5, size=150), 2)
     off = randomness.choice([-1, 0, 1], p=[0.25, 0.5, 0.25], size=(151, 6))
-    said = (truth[:, None] + off).clip(0, 4)
-    said[150] = [1, 3, -1, -1, -1, -1]
-    item, annotator = np.nonzero(said >= 0)
-    triples = item, annotator, said[item, annotator]
+    answers = (truth[:, None] + off).clip(0, 4)
+    answers[150] = [1, 3, -1, -1, -1, -1]
+    item, annotator = np.nonzero(answers >= 0)
+    triples = item, annotator, answers[item, annotator]
     with_order, without = (
         posterior_matrix(triples, (151, 6, 5), shipped_network(), ordered=ordered)[150] for ordered in (True, False)
     )
@@ -459,7 +459,7 @@ def test_an_order_can_be_read_from_either_end(seed):
 # ---- the file -------------------------------------------------------------------------------------------------------
 
 
-def test_a_network_comes_back_from_its_file(tmp_path):
+def test_a_network_is_restored_from_its_file(tmp_path):
     save_network(tmp_path / "n.safetensors", NETWORK, {"settings": {"seed": 7}})
     back = load_network(tmp_path / "n.safetensors")
     assert back.keys() == NETWORK.keys()
@@ -471,11 +471,11 @@ def test_a_network_comes_back_from_its_file(tmp_path):
     assert {"crowdshot", "numpy", "python"} == card["made_with"].keys()
 
 
-def test_the_shipped_network_is_small_and_says_where_it_comes_from():
+def test_the_shipped_network_is_small_and_documents_its_training():
     assert SHIPPED.stat().st_size < 1_000_000
     card = network_card()
     assert card["settings"]["seed"] == 0
-    assert card["learned_from"]["projects"] == []  # it met no real crowd before these:
+    assert card["learned_from"]["projects"] == []  # it was not trained on real crowds
     assert len(card["scores_left_out"]) == 23
 
 
@@ -521,6 +521,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 def test_no_torch_is_needed():
     code = "import sys; from crowdshot.model import label_model; print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"crowdshot.model.label_model", "numpy"} <= set(told.stdout.split())
-    assert not {"torch", "sklearn"} & set(told.stdout.split())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"crowdshot.model.label_model", "numpy"} <= set(done.stdout.split())
+    assert not {"torch", "sklearn"} & set(done.stdout.split())

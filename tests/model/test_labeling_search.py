@@ -1,4 +1,4 @@
-"""The integrated mixture: against every labeling written out, by hand, by property, by gradient."""
+"""Test the labeling search against sums over all labelings, by hand, by properties and by gradients."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ def _one_thread():
 
 
 def problem(seed, B=3, N=4, R=3, K=3, D=2, missing=0.2):
-    """Embeddings and labels of no particular sense, with gaps."""
+    """Draw random embeddings and random labels, some of them missing."""
     generator = torch.Generator().manual_seed(seed)
     u = torch.randn(B, N, D, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, K, (B, N, R), generator=generator)
@@ -29,7 +29,7 @@ def problem(seed, B=3, N=4, R=3, K=3, D=2, missing=0.2):
 
 
 def clouds(seed=0, B=20, K=4, shots=3, R=5, D=8, crowd=simulate.PAPER_SOURCE, apart=4.0):
-    """Clear clouds with a simulated crowd: embeddings, labels, truth, queries, their truth."""
+    """Draw separate clusters and a simulated crowd: embeddings, labels, truth, queries and their truth."""
     generator = torch.Generator().manual_seed(seed)
     means = apart * torch.randn(B, K, D, generator=generator)
     truth = torch.arange(K).repeat_interleave(shots).expand(B, -1)
@@ -88,14 +88,14 @@ def test_expected_confusion_is_the_predictive_probability(seed, K, ways):
 
 
 def written_out(u, labels, K, scale, tau):
-    """Every labeling of one episode's labelled items and its log-probability, by the formulas of the docstrings."""
+    """Return every labeling of an episode's labelled items with its log-probability, by the documented formulas."""
     problem = Problem(u, labels, K, scale, tau)
     every = itertools.product(range(K), repeat=len(problem.seen))
     chosen = {classes: dict(zip(problem.seen, classes, strict=True)) for classes in every}
     return problem.seen, {classes: problem.log_probability(those) for classes, those in chosen.items()}
 
 
-def test_a_search_that_keeps_all_finds_the_posterior_written_out():
+def test_a_search_that_keeps_all_finds_the_exact_posterior():
     u, labels = problem(seed=3)
     labels[1, 2] = -1  # an item without any label
     found = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=3**4)
@@ -110,7 +110,7 @@ def test_a_search_that_keeps_all_finds_the_posterior_written_out():
 
 
 def test_class_frequencies_enter_the_posterior():
-    """Each item's class is so much likelier; one that is never to be had has no item."""
+    """Class frequencies multiply the posterior; a class of frequency 0 gets no item."""
     (u,), (labels,) = problem(seed=4, B=1, N=4, missing=0.0)
     sizes = torch.tensor([0.7, 0.3, 0.0], dtype=torch.float64)
     found = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=81, sizes=sizes)
@@ -130,7 +130,7 @@ def test_class_frequencies_enter_the_posterior():
 
 
 def marginals(u, labels, K, scale, tau):
-    """(N, K), of items that all have labels: sums over all labelings."""
+    """Return exact posteriors (N, K) of labelled items, by sums over all labelings."""
     _, every = written_out(u, labels, K, scale, tau)
     weights = torch.tensor(list(every.values()), dtype=torch.float64).softmax(0)
     out = torch.zeros(len(u), K, dtype=torch.float64)
@@ -139,9 +139,9 @@ def marginals(u, labels, K, scale, tau):
     return out
 
 
-def test_item_posteriors_are_exact_where_all_labelings_are_kept():
+def test_item_posteriors_are_exact_if_all_labelings_are_kept():
     u, labels = problem(seed=3)
-    labels[:, :, -1] = -1  # annotators who say nothing of some items, or of all
+    labels[:, :, -1] = -1  # annotators without labels of some or all items
     labels[0, 0, 0] = -1
     for b in range(len(u)):
         found = labelings.fit(u[b], labels[b], 3, scale=5.0, tau=0.4, width=3**4)
@@ -151,7 +151,7 @@ def test_item_posteriors_are_exact_where_all_labelings_are_kept():
 
 
 def test_item_posteriors_are_better_than_shares_of_few_labelings():
-    """Shares are certain of whatever two labelings agree on."""
+    """Shares of two labelings are 0 or 1 for items on which both agree."""
     off, off_by_shares = 0.0, 0.0
     for seed in range(10):
         u, labels = (x[0] for x in problem(seed=seed, B=1, N=5))
@@ -162,7 +162,7 @@ def test_item_posteriors_are_better_than_shares_of_few_labelings():
     assert off < 0.8 * off_by_shares
 
 
-def test_the_classifier_averages_the_papers_over_labelings():
+def test_the_classifier_averages_the_papers_classifier_over_labelings():
     u, labels = problem(seed=5, B=1, N=5)
     q = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = labelings.fit(u[0], labels[0], 3, scale=5.0, tau=0.4, width=10)
@@ -180,7 +180,7 @@ def test_the_classifier_averages_the_papers_over_labelings():
 
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(2, 4), st.integers(1, 7))
 @settings(max_examples=25, deadline=None)
-def test_what_is_found_is_distinct_and_normalised(seed, width, K, N):
+def test_labelings_are_distinct_and_normalised(seed, width, K, N):
     u, labels = problem(seed, B=2, N=N, K=K, missing=0.5)
     found = labelings.fit(u, labels, K, width=width)
     assert found.labelings.shape[1] <= width
@@ -212,7 +212,7 @@ def test_a_wider_search_never_finds_less_of_the_posterior_on_clear_problems():
 
 @pytest.fixture(params=[("cpu",), ()], ids=["NumPy", "torch"], scope="module")
 def library(request):
-    """Both ways to search, on the processor."""
+    """Run both implementations of the search on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(array_api, "BY_NUMPY", request.param)
         yield
@@ -223,8 +223,8 @@ SMALL = given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.in
 
 @SMALL
 @settings(max_examples=150, deadline=None)
-def test_the_search_finds_what_the_plain_one_finds(library, seed, N, R, K, width):
-    """In every episode of a ragged batch. Classes that nobody named yet tie, so something more is known of items."""
+def test_the_search_equals_the_plain_implementation(library, seed, N, R, K, width):
+    """Compare every episode of a ragged batch. Side information avoids ties between classes without labels."""
     u, labels = problem(seed, B=2, N=N, R=R, K=K, missing=0.4)
     taken = (labels >= 0).any(-1)
     known = torch.randn(2, N, K, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -243,7 +243,7 @@ def test_the_search_finds_what_the_plain_one_finds(library, seed, N, R, K, width
 
 @SMALL
 @settings(max_examples=150, deadline=None)
-def test_weights_and_item_posteriors_follow_from_the_labelings_found(library, seed, N, R, K, width):
+def test_weights_and_item_posteriors_of_the_kept_labelings(library, seed, N, R, K, width):
     (u,), (labels,) = problem(seed, B=1, N=N, R=R, K=K, missing=0.4)
     seen = (labels >= 0).any(-1)
     assume(seen.any())
@@ -257,7 +257,7 @@ def test_weights_and_item_posteriors_follow_from_the_labelings_found(library, se
     torch.testing.assert_close(labelings.item_posteriors(found, labels), posteriors, atol=1e-6, rtol=0)
 
 
-def test_items_come_in_turns_of_classes_the_surest_first_as_the_mixture_sees_them(library):
+def test_items_are_ordered_by_confidence_alternating_classes(library):
     u, labels = problem(seed=2, B=4, N=12, R=4, K=3, missing=0.5)
     labels[0, 3] = -1
     truth = torch.full((4, 12), -1)
@@ -278,8 +278,8 @@ def test_items_come_in_turns_of_classes_the_surest_first_as_the_mixture_sees_the
         assert order[b, : len(expected)].tolist() == expected
 
 
-def test_known_annotators_are_bayes_rule():
-    """With all items at one place, an item's class depends on its own labels and the matrices alone."""
+def test_known_confusion_matrices_give_bayes_rule():
+    """With equal embeddings, an item's class depends only on its labels and the confusion matrices."""
     generator = torch.Generator().manual_seed(4)
     matrices = torch.rand(2, 3, 3, 3, generator=generator, dtype=torch.float64)
     matrices = matrices / matrices.sum(-1, keepdim=True)
@@ -290,12 +290,12 @@ def test_known_annotators_are_bayes_rule():
         for r in range(3):
             if labels[b, n, r] >= 0:
                 likelihood = likelihood * matrices[b, r, :, labels[b, n, r]]
-        # b = 100 keeps classes all but independent
+        # b = 100 makes classes nearly independent
         torch.testing.assert_close(found.responsibilities[b, n], likelihood / likelihood.sum(), atol=0.01, rtol=0)
     torch.testing.assert_close(found.confusion, matrices)
 
 
-def test_outlier_labels_are_seen_through_where_em_is_not():
+def test_the_search_is_more_robust_than_em():
     u, labels, _, q, query_truth = clouds(seed=1, B=100, shots=1, R=5)
     right = {
         "labelings": labelings.fit(u, labels, 4).log_proba(q),
@@ -314,14 +314,14 @@ def test_batch_equals_loop_and_leading_axes_are_free():
         torch.testing.assert_close(together.confusion.reshape(6, 3, 3, 3)[b], alone.confusion)
 
 
-def test_queries_come_in_pieces_where_they_are_many(monkeypatch):
+def test_many_queries_are_processed_in_pieces(monkeypatch):
     u, labels, _, q, _ = clouds(B=3)
     whole = labelings.fit(u, labels, 4).log_proba(q)
     monkeypatch.setattr(labelings, "AT_ONCE", 3 * 32 * 4 * 7)
     torch.testing.assert_close(labelings.fit(u, labels, 4).log_proba(q), whole)
 
 
-def test_moving_turning_and_stretching_the_embeddings_changes_nothing():
+def test_invariance_to_translation_rotation_and_scaling():
     u, labels, _, q, _ = clouds(seed=2, B=4, D=3)
     u, q = u.double(), q.double()
     turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))).Q
@@ -342,15 +342,15 @@ def test_gradient_through_weights_and_classifier():
     assert torch.autograd.gradcheck(loss, (u.requires_grad_(), q.requires_grad_(), *number))
 
 
-def test_hundreds_of_labels_of_an_item_do_not_vanish():
-    """Their probability does, in float64."""
+def test_hundreds_of_labels_of_an_item_do_not_underflow():
+    """Their probability underflows in float64."""
     labels = torch.randint(5, (3, 600), generator=torch.Generator().manual_seed(0))
     found = labelings.fit(torch.randn(3, 2, generator=torch.Generator().manual_seed(1)), labels, 5)
     assert found.log_weights.isfinite().all()
     assert labelings.item_posteriors(found, labels).isfinite().all()
 
 
-def test_identical_items_and_nobody_labelling_are_no_trouble():
+def test_identical_items_and_no_labels_are_accepted():
     alike = torch.ones(5, 3)
     found = labelings.fit(alike, torch.tensor([[0, 0], [1, 1], [0, 1], [1, -1], [0, 0]]), 2)
     assert found.responsibilities.isfinite().all()

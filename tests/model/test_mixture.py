@@ -1,4 +1,4 @@
-"""The model against a hand-worked example, an independent loop, the limits the paper names, and its symmetries."""
+"""Test the mixture by hand, against independent loops, in the limits of the paper, and by its symmetries."""
 
 import math
 
@@ -81,7 +81,7 @@ def test_limit_prototypical_network():
 
 
 def test_limit_gaussian_mixture():
-    """When confusion is certain to be uniform the labels say nothing: plain EM for a Gaussian mixture."""
+    """If confusion matrices are uniform, labels are uninformative: plain EM for a Gaussian mixture."""
     u, y, _ = random_episode(1, N=30, missing=0.0)
     fit = mixture.fit(u, y, 4, steps=6, tau=1e-12, b=1.0, c=1e12)
     lam = torch.nn.functional.one_hot(y, 4).double().mean(1)
@@ -94,9 +94,9 @@ def test_limit_gaussian_mixture():
 
 @pytest.mark.parametrize("embeddings", [torch.full((15, 3), 7.0, dtype=torch.float64), torch.zeros(15, 0).double()])
 def test_limit_dawid_skene(embeddings):
-    """When all embeddings are equal (or there are none), only the labels speak: Dawid-Skene with Dirichlet priors.
+    """If all embeddings are equal (or there are none), only labels count: Dawid-Skene with Dirichlet priors.
 
-    With tau = 0 the means all lie on the one point; the paper's tau would let the class sizes in through them.
+    With tau = 0 all means are equal; with the paper's tau they would depend on class sizes.
     """
     _, y, _ = random_episode(2, N=15, missing=0.3)
     y[:, 0] = y[:, 0].clamp_min(0)
@@ -123,7 +123,7 @@ def test_an_annotator_without_labels_keeps_the_prior_and_an_item_without_labels_
     without = mixture.fit(u[rest], y[rest], 4, steps=3, c=Diagonal(3.0, 1.0))
     assert_close(fit.means, without.means)
     assert_close(fit.log_posterior, without.log_posterior)
-    assert_close(fit.responsibilities[4:5], fit.log_proba(u[4:5]).exp())  # all that is known of it is its embedding
+    assert_close(fit.responsibilities[4:5], fit.log_proba(u[4:5]).exp())  # only its embedding is known
 
 
 # --- the objective -------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_the_map_objective_never_falls(covariance, seed, missing, scale, tau, sp
 
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_estimated_covariance_is_the_maximum(covariance):
-    """Nudging the covariance away from the M-step's answer lowers the complete-data objective it maximises."""
+    """Changes of the covariance from the M-step must lower the complete-data objective."""
     from crowdshot.model import mixture as spread
 
     u, y, _ = random_episode(5, N=12, D=3, missing=0.0)
@@ -267,7 +267,7 @@ def test_batch_equals_loop_with_settings_of_their_own(c, covariance):
             assert_close(whole.log_proba(queries)[i, j], one.log_proba(queries[i, j]))
 
 
-def test_one_support_set_meets_many_settings():
+def test_one_support_set_with_many_settings():
     u, y, _ = random_episode(7)
     scales = torch.tensor([1.0, 0.1, 0.01], dtype=torch.float64)
     many = mixture.fit(u, y, 4, steps=torch.tensor([3, 2, 1]), c=torch.tensor([1.0, 2.0, 3.0]), scale=scales)
@@ -279,7 +279,7 @@ def test_one_support_set_meets_many_settings():
 
 @pytest.mark.parametrize("c", CONFUSION_PRIORS, ids=["symmetric", "diagonal", "one-coin"])
 def test_episodes_of_different_numbers_of_classes_share_a_batch(c):
-    """Two of five classes in use, then three, then all: each as if alone; gradients stay finite."""
+    """Use two, three and five of five classes: each episode equals a single one, and gradients are finite."""
     u = torch.randn(3, 9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     y = torch.randint(-1, 2, (3, 9, 4), generator=torch.Generator().manual_seed(1))
     in_use = torch.tensor([2, 3, 5])
@@ -304,7 +304,7 @@ def test_sparse_votes_give_the_same_fit():
     assert_close(sparse.log_posterior, dense.log_posterior)
 
 
-def test_moving_everything_and_the_prior_is_the_only_thing_that_sees_the_origin():
+def test_only_the_prior_depends_on_the_origin():
     """With tau = 0 a shift of all embeddings changes nothing; with tau > 0 the prior pulls towards zero."""
     u, y, _ = random_episode(9)
     here, there = (mixture.fit(x, y, 4, steps=3, tau=0.0) for x in (u, u + 100))
@@ -346,7 +346,7 @@ def test_float32_stays_finite(N, R, K, D, norm, covariance):
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("place", ["around the origin", "far from it", "in all directions"])
 def test_float32_is_close_to_float64_for_norms_up_to_100(seed, place):
-    """Clusters that overlap, so that responsibilities are not all 0 or 1; the last have norm 100 and fall apart."""
+    """Clusters overlap, so that responsibilities are not all 0 or 1; those with norm 100 are separate."""
     u, y, _ = random_episode(seed, N=30, D=16, spread=0.5)
     if place == "far from it":
         u = u + 20
@@ -394,8 +394,8 @@ def test_queries_of_another_width_are_refused():
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3, 1e5, 1e8])
 @pytest.mark.parametrize("twice", [False, True])
-def test_a_full_covariance_always_has_a_root(size, twice):
-    """Items far from each other, or with a feature that is there twice: single precision lost what was left."""
+def test_a_full_covariance_always_has_a_cholesky_factor(size, twice):
+    """Items are far from each other or have a duplicate feature, for which single precision is not enough."""
     for seed in range(20):
         draw = torch.Generator().manual_seed(seed)
         x = size * torch.randn(8, 5, generator=draw)
@@ -405,4 +405,4 @@ def test_a_full_covariance_always_has_a_root(size, twice):
         assert torch.isfinite(fit.log_proba(x)).all()
         assert torch.isfinite(fit.log_posterior).all()
         climbs = fit.log_posterior.diff() / fit.log_posterior.abs().amax()
-        assert climbs.min() > (-1e-6 if size < 1e8 else -1e-3)  # there double precision loses the prior too
+        assert climbs.min() > (-1e-6 if size < 1e8 else -1e-3)  # here the prior is lost even in double precision

@@ -19,7 +19,7 @@ from .test_label_model import NETWORK, crowd, posterior_matrix, side_information
 
 SEEDS = st.integers(0, 2**32 - 1)
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-WAYS = ("votes", "coins", "matrices", "matrices with a prior", "rounds")
+AGGREGATORS = ("votes", "coins", "matrices", "matrices with a prior", "rounds")
 
 
 @pytest.fixture(params=[False, True], ids=["all classes", "classes named"])
@@ -30,7 +30,7 @@ def many(request, monkeypatch):
     return request.param
 
 
-def way_of(name, sizes, n_labels, given):
+def aggregator_of(name, sizes, n_labels, given):
     if name == "votes":
         return Votes(sizes)
     if name == "rounds":
@@ -58,9 +58,9 @@ def cut(whole, at):
     return out
 
 
-def believe(way, some):
-    state = run(way, asked(some))
-    posterior = joined([way.believe(part, state) for part in some])
+def posterior_of(aggregator, some):
+    state = run(aggregator, asked(some))
+    posterior = joined([aggregator.believe(part, state) for part in some])
     return posterior if isinstance(posterior, np.ndarray) else posterior.toarray()
 
 
@@ -69,7 +69,7 @@ def believe(way, some):
     seed=SEEDS,
     at=st.lists(st.integers(0, 13)),
     piece=st.integers(1, 12),
-    name=st.sampled_from(WAYS),
+    name=st.sampled_from(AGGREGATORS),
     more=st.booleans(),
 )
 def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
@@ -78,13 +78,13 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
     assert sizes.sparse == many
     given = side_information(seed, (N, R, K)) if more else {}
     whole = whole_of(triples, sizes, given.get("known"))
-    way = way_of(name, sizes, len(triples[0]), given)
-    expected = believe(way, [whole])
+    aggregator = aggregator_of(name, sizes, len(triples[0]), given)
+    expected = posterior_of(aggregator, [whole])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_model_parts, "PIECE", piece)
         patch.setattr(label_model_parts, "PIECE_NAMED", piece)
         patch.setattr(dawid_skene, "PIECE", piece)
-        found = believe(way, cut(whole, [place for place in at if place < N]))
+        found = posterior_of(aggregator, cut(whole, [place for place in at if place < N]))
     np.testing.assert_allclose(found, expected, atol=1e-10, rtol=0)
 
 
@@ -95,14 +95,14 @@ def test_label_model_in_parts_equals_that_of_the_whole(many, seed, more):
     given = side_information(seed, (N, R, K)) if more else {}
     sizes = Sizes(N, R, K)
     whole = whole_of(triples, sizes, given.get("known"))
-    found = believe(way_of("rounds", sizes, 0, {**given, "power": 1.0}), cut(whole, range(0, N, 3)))
+    found = posterior_of(aggregator_of("rounds", sizes, 0, {**given, "power": 1.0}), cut(whole, range(0, N, 3)))
     np.testing.assert_allclose(
         found, posterior_matrix(triples, (N, R, K), named_only=many, **given), atol=1e-10, rtol=0
     )
 
 
 @SOME
-@given(seed=SEEDS, name=st.sampled_from(WAYS))
+@given(seed=SEEDS, name=st.sampled_from(AGGREGATORS))
 def test_sparse_equals_dense_where_all_classes_are_named(seed, name):
     randomness = np.random.default_rng(seed)
     N, K, R = 6, 3, 8
@@ -110,11 +110,11 @@ def test_sparse_equals_dense_where_all_classes_are_named(seed, name):
     label = np.concatenate([randomness.permutation([*range(K), *randomness.integers(K, size=R - K)]) for _ in range(N)])
     sizes = Sizes(N, R, K)
     triples = item, np.tile(np.arange(R), N), label
-    way = way_of(name, sizes, len(item), {})
-    dense = believe(way, parts_of(*triples, sizes))
+    aggregator = aggregator_of(name, sizes, len(item), {})
+    dense = posterior_of(aggregator, parts_of(*triples, sizes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "MOST_CELLS", 0)
-        named = believe(way_of(name, sizes, len(item), {}), parts_of(*triples, sizes))
+        named = posterior_of(aggregator_of(name, sizes, len(item), {}), parts_of(*triples, sizes))
     np.testing.assert_allclose(named, dense, atol=1e-9, rtol=0)
 
 
@@ -122,7 +122,7 @@ def test_a_repeated_step_gives_the_same(many):
     """A worker that stops after writing its posteriors, before returning its counts, repeats the step."""
     triples, (N, R, K) = crowd(7, 14)
     sizes = Sizes(N, R, K)
-    expected = believe(way_of("rounds", sizes, 0, {}), [whole_of(triples, sizes)])
+    expected = posterior_of(aggregator_of("rounds", sizes, 0, {}), [whole_of(triples, sizes)])
     part = whole_of(triples, sizes)
     once = asked([part])
 
@@ -130,9 +130,9 @@ def test_a_repeated_step_gives_the_same(many):
         once(function, *given)
         return once(function, *given)
 
-    way = way_of("rounds", sizes, 0, {})
-    state = run(way, twice)
-    found = way.believe(part, state)
+    aggregator = aggregator_of("rounds", sizes, 0, {})
+    state = run(aggregator, twice)
+    found = aggregator.believe(part, state)
     np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.toarray(), expected)
 
 
@@ -140,10 +140,10 @@ def test_a_run_that_was_interrupted_goes_on(many):
     triples, (N, R, K) = crowd(3, 14)
     sizes = Sizes(N, R, K)
     part = whole_of(triples, sizes)
-    way = way_of("matrices", sizes, len(triples[0]), {})
+    aggregator = aggregator_of("matrices", sizes, len(triples[0]), {})
     states = []
-    whole = run(way, asked([part]), after=lambda state: states.append(pickle.dumps(state)))
-    again = run(way, asked([part]), pickle.loads(states[2]))
+    whole = run(aggregator, asked([part]), after=lambda state: states.append(pickle.dumps(state)))
+    again = run(aggregator, asked([part]), pickle.loads(states[2]))
     np.testing.assert_array_equal(again.log_posterior, whole.log_posterior)
 
 
@@ -157,7 +157,7 @@ def test_parts_in_memory_hold_so_many_labels(monkeypatch):
     assert found[1].annotator.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]  # in the order in which they came
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", AGGREGATORS)
 def test_threads_give_the_same_bytes(monkeypatch, name):
     triples, (N, R, K) = crowd(7, 14)
     sizes = Sizes(N, R, K)
@@ -167,7 +167,7 @@ def test_threads_give_the_same_bytes(monkeypatch, name):
         monkeypatch.setattr(parts, "cores", lambda: 2)
         divided = cut(whole_of(triples, sizes), range(0, N, 2))
         assert len(divided) > 2
-        found.append(believe_in_memory(way_of(name, sizes, len(triples[0]), {}), divided)[1])
+        found.append(believe_in_memory(aggregator_of(name, sizes, len(triples[0]), {}), divided)[1])
     np.testing.assert_array_equal(found[0], found[1])
 
 

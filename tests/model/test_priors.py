@@ -1,4 +1,4 @@
-"""Priors by hand, and as trainable numbers."""
+"""Test priors by hand, and as trainable parameters."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def test_symmetric_and_diagonal_by_hand():
 
 
 def test_one_coin_by_hand():
-    """Seven of ten labels right and a prior of 3 to 1: q = 10/14. Nobody's labels: q = 3/4."""
+    """Seven of ten correct labels and a prior of 3 to 1 give q = 10/14; no labels give q = 3/4."""
     pseudo = OneCoin(right=3.0, wrong=1.0, weight=5.0)(COUNTS, 2)
     assert_close(pseudo[0], 5 * torch.tensor([[10 / 14, 4 / 14], [4 / 14, 10 / 14]], dtype=torch.float64))
     assert_close(pseudo[1], 5 * torch.tensor([[3 / 4, 1 / 4], [1 / 4, 3 / 4]], dtype=torch.float64))
@@ -32,7 +32,7 @@ def test_numbers_may_differ_between_batch_elements(prior):
 
 
 @pytest.mark.parametrize("kind", sorted(priors.CONFUSION_PRIORS))
-def test_learned_priors_train_and_come_back_from_their_card(kind):
+def test_learned_priors_are_trained_and_restored_from_their_card(kind):
     learned = LearnedPriors(kind)
     u, y = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1], [1, 1]]).repeat(3, 1)
     with torch.no_grad():

@@ -20,7 +20,7 @@ bayesian = importlib.import_module("rivals_bayesian")  # tested against plain lo
 
 
 def independent(seed=0, N=200):
-    """Seven annotators who err independently."""
+    """Draw seven annotators who err independently."""
     random = np.random.default_rng(seed)
     truth = random.integers(0, 2, N)
     return np.where(random.random((N, 7)) < 0.8, truth[:, None], 1 - truth[:, None]), truth
@@ -30,7 +30,7 @@ RIGHT = [0.95, 0.9, 0.95, 0.75, 0.75, 0.7]
 
 
 def erring_together(seed=0):
-    """Two of six annotators name class 1 for the same third of class 0."""
+    """Draw six annotators, two of whom choose class 1 for the same third of class 0."""
     random = np.random.default_rng(seed)
     truth = np.repeat([0, 1], [450, 150])
     labels = np.where(random.random((600, 6)) < RIGHT, truth[:, None], 1 - truth[:, None])
@@ -48,7 +48,7 @@ def run_corrected(labels, gold=None):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_both_models_are_the_variational_bayes_of_ebcc(seed):
+def test_both_models_equal_the_variational_bayes_of_ebcc(seed):
     labels, _ = erring_together(seed)
     annotations, corrected, state, plain, posterior = run_corrected(labels)
     vote, n = aggregate.soft_vote(annotations), labels.shape[1]
@@ -67,13 +67,13 @@ def test_both_models_are_the_variational_bayes_of_ebcc(seed):
     np.testing.assert_allclose(posterior, expected / expected.sum(1, keepdims=True), atol=1e-3)
 
 
-def test_it_helps_where_some_annotators_err_together():
+def test_the_correction_helps_if_some_annotators_err_together():
     labels, truth = erring_together()
     _, _, _, plain, posterior = run_corrected(labels)
     assert (posterior.argmax(1) == truth).mean() > (plain.argmax(1) == truth).mean() + 0.03
 
 
-def test_posteriors_stay_where_annotators_err_independently():
+def test_posteriors_stay_if_annotators_err_independently():
     _, corrected, state, plain, posterior = run_corrected(independent()[0])
     assert corrected.evidence(state) < 0
     np.testing.assert_array_equal(posterior, plain)
