@@ -1,4 +1,4 @@
-"""Rows of the paper's experiments made by hand, as `crowdshot_paper.store` keeps them."""
+"""Rows of the paper's experiments with given values, in the format of `crowdshot_paper.store`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ def some(
     crowd: str | None = None,
     dataset: str = "omniglot",
 ) -> pd.DataFrame:
-    """A row for each accuracy, episodes 0, 1, …"""
+    """Return a row for each accuracy, for episodes 0, 1, …"""
     return pd.DataFrame(
         {
             "experiment": "main",
@@ -44,13 +44,13 @@ def some(
 def both(
     method: str, accuracies: Sequence[float], candidate: str = "", validation: float = 0.5, **place: object
 ) -> pd.DataFrame:
-    """Test rows, and one of validation."""
+    """Return test rows and one validation row."""
     parts = [some(method, accuracies, candidate, **place), some(method, [validation], candidate, "validation", **place)]  # type: ignore[arg-type]
     return pd.concat(parts, ignore_index=True)
 
 
 def keep(root: Path, experiment: str, rows: pd.DataFrame, seconds: Mapping[str, object] | None = None) -> None:
-    """Into a store, a piece for each method, split and cell."""
+    """Write rows to a store, one piece per method, split and cell."""
     about = {"what": "test", "seconds": 1.0, "episodes": 250, "candidates": 1, "device": "CPU", **(seconds or {})}
     fields = ["dataset", "split", "n_support", "n_annotators", "method"]
     for key, part in rows.groupby(fields):

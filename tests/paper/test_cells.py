@@ -1,4 +1,4 @@
-"""The paper's episodes: its numbers, the same for everyone, from the right classes, with the right labels."""
+"""Test the paper's episodes: their numbers, reproducibility, classes and labels."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ CELL = Cell(12, 5, SOURCE_CROWD)
 
 
 def numbered(n_classes=12, n_examples=20, crowd=None, name="numbered"):
-    """Every example is its own number, class * 100 + place."""
+    """Return a dataset whose examples are numbers: class * 100 + place."""
     numbers = torch.arange(n_classes)[:, None, None] * 100 + torch.arange(n_examples)[:, None]
     pool = ClassPool(numbers, torch.full((n_classes,), n_examples), tuple(map(str, range(n_classes))), crowd)
     return Dataset(name, pool, FeatureInput(1), "")
@@ -50,7 +50,7 @@ def test_photos_are_split_as_in_the_paper():
         assert len({c for part in parts for c in part}) == 100
 
 
-def test_too_few_classes_are_one_sentence():
+def test_too_few_classes_are_refused():
     with pytest.raises(CrowdshotError, match=re.escape("omniglot has 900 classes, expected 964 for splits of 764 + 1")):
         split_classes(TARGETS["omniglot"], 900, 0)
 
@@ -81,7 +81,7 @@ def test_real_crowds_have_all_their_classes_and_ten_episodes():
     assert EXPERIMENTS["class-imbalance"].cells("labelme") == [Cell(28, 0, REAL, 8, scarce=3)]
 
 
-def test_large_experiments_go_as_far_as_classes_have_items():
+def test_large_experiments_are_limited_by_class_sizes():
     def sizes(name, dataset):
         return {(cell.shots, cell.n_annotators) for cell in EXPERIMENTS[name].cells(dataset)}
 
@@ -90,7 +90,7 @@ def test_large_experiments_go_as_far_as_classes_have_items():
     assert sizes("large-annotators", "omniglot") == {(10, 7), (10, 10), (10, 20), (10, 30)}
 
 
-def test_every_experiment_and_method_is_there():
+def test_every_experiment_and_method_is_registered():
     asked = """main spammers labelme cifar10h em-steps embedding confusion other-annotators dirichlet-b class-imbalance
     with-pseudo-annotation noisy-label-learning example-dependent large-support large-annotators cost"""
     assert set(asked.split()) <= set(EXPERIMENTS)
@@ -106,10 +106,10 @@ def test_every_experiment_and_method_is_there():
 # ---- episodes -------------------------------------------------------------------------------------------------------
 
 
-def test_episodes_are_the_same_for_everyone():
+def test_episodes_depend_only_on_their_arguments():
     def drawn(**changes):
         given = {"dataset": numbered(), "classes": None, "cell": CELL, "n": 6, "split": 0, "role": "test", **changes}
-        torch.manual_seed(torch.seed())  # nothing but the arguments counts
+        torch.manual_seed(torch.seed())  # the global seed has no effect
         return draw_episodes(**given)
 
     first = drawn()
@@ -125,8 +125,8 @@ def test_episodes_are_the_same_for_everyone():
         assert not torch.equal(drawn(**changes).query, first.query), changes
 
 
-def test_the_seed_has_not_moved():
-    """Rows that are stored already were measured on these."""
+def test_episodes_are_those_of_stored_results():
+    """Stored results were measured on these episodes."""
     batch = draw_episodes(numbered(), None, CELL, 50, 0, "test")
     assert batch.query[0, :4, 0].tolist() == [919, 911, 902, 904]
     assert batch.labels[0, 0].tolist() == [1, 0, 0, 1, 1]
@@ -141,7 +141,7 @@ def test_the_seed_has_not_moved():
     crowd=st.sampled_from(sorted(CROWDS)),
     classes=st.permutations(range(12)),
 )
-def test_an_episode_holds_what_its_cell_says(shots, annotators, ways, split, crowd, classes):
+def test_an_episode_agrees_with_its_cell(shots, annotators, ways, split, crowd, classes):
     cell = Cell(shots * ways, annotators, crowd, ways)
     allowed = classes[:7]
     batch = draw_episodes(numbered(), allowed, cell, 3, split, "test")
@@ -169,7 +169,7 @@ def test_simulated_annotators_may_label_some_items_only():
     assert torch.equal(batch.query, draw_episodes(numbered(), None, cell, 40, 0, "validation").query)
 
 
-def test_a_kind_of_annotators_is_as_good_as_it_should_be():
+def test_simulated_annotators_have_the_expected_accuracy():
     batch = draw_episodes(numbered(), None, Cell(20, 7, "H1"), 400, 0, "test")
     right = (batch.labels == batch.support_truth[..., None]).float().mean()
     assert abs(right - 0.65) < 0.01  # a hammer's accuracy is uniform on (0.5, 0.8]: s.d. of the mean 0.0016 + 0.002
@@ -179,15 +179,15 @@ def test_a_kind_of_annotators_is_as_good_as_it_should_be():
 
 
 def real_crowd(n_classes=8, n_examples=30, labelled=6, annotators=5):
-    """The first ``labelled`` items of a class have labels: annotator a says (class + place + a) mod C."""
+    """Label the first ``labelled`` items of each class: annotator a chooses (class + place + a) mod C."""
     place = torch.arange(n_examples)[:, None] + torch.arange(annotators)
-    said = (torch.arange(n_classes)[:, None, None] + place) % n_classes
-    said[:, labelled:] = -1
-    said[:, :, -1] = -1  # one who never said anything
-    return numbered(n_classes, n_examples, said.to(torch.int16))
+    answers = (torch.arange(n_classes)[:, None, None] + place) % n_classes
+    answers[:, labelled:] = -1
+    answers[:, :, -1] = -1  # an annotator without labels
+    return numbered(n_classes, n_examples, answers.to(torch.int16))
 
 
-def test_support_items_carry_what_real_annotators_said():
+def test_support_items_have_labels_of_real_annotators():
     dataset = real_crowd()
     batch = draw_episodes(dataset, None, Cell(40, 0, REAL, 8), 10, 0, "test")
     assert batch.labels.shape == (10, 40, 5)
@@ -198,12 +198,12 @@ def test_support_items_carry_what_real_annotators_said():
         episode_class = {int(numbers[b, i]) // 100: int(batch.support_truth[b, i]) for i in range(40)}
         for i in range(40):
             number = int(numbers[b, i])
-            told = [(number // 100 + number % 100 + a) % 8 for a in range(4)]
-            assert batch.labels[b, i, :4].tolist() == [episode_class[c] for c in told]
+            chosen = [(number // 100 + number % 100 + a) % 8 for a in range(4)]
+            assert batch.labels[b, i, :4].tolist() == [episode_class[c] for c in chosen]
     assert not any(set(s.tolist()) & set(q.tolist()) for s, q in zip(numbers, batch.query[..., 0], strict=True))
 
 
-def test_a_simulated_crowd_takes_the_place_of_a_real_one():
+def test_a_simulated_crowd_replaces_a_real_one():
     dataset = real_crowd()
     batch = draw_episodes(dataset, None, Cell(8, 3, SOURCE_CROWD, 8), 10, 0, "validation")
     assert batch.labels.shape == (10, 8, 3)
@@ -220,11 +220,11 @@ def test_three_classes_have_one_labelled_item_and_five_have_five(crowd):
     counts = torch.stack([(labelled & (batch.support_truth == k)).sum(-1) for k in range(8)], -1)  # (B, K)
     assert (counts.sort(-1).values == torch.tensor([1, 1, 1, 5, 5, 5, 5, 5])).all()
     scarce = (counts == 1).float().mean(0)
-    assert (scarce - 3 / 8).abs().max() < 0.12  # any class may be it: s.d. 0.034
+    assert (scarce - 3 / 8).abs().max() < 0.12  # the class is random: s.d. 0.034
     assert torch.bincount(batch.query_truth.flatten()).tolist() == [200 * QUERIES] * 8
 
 
-def test_toys_have_the_shapes_of_the_real_ones():
+def test_toy_datasets_have_the_shapes_of_real_ones():
     for name, target in TARGETS.items():
         toy = toy_dataset(name)
         assert toy.pool.examples.dtype == torch.uint8

@@ -1,4 +1,4 @@
-"""``crowdshot paper``: every experiment end to end at toy size, and what is refused in one sentence."""
+"""Test ``crowdshot paper``: every experiment at toy size, and bad arguments."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OWN = [experiment for experiment in EXPERIMENTS.values() if experiment.methods]
 
 
 def call(*arguments):
-    """In this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(app, ["paper", *map(str, arguments)])
 
 
@@ -34,7 +34,7 @@ def refused(*arguments):
 
 @pytest.fixture(scope="session")
 def quick(tmp_path_factory):
-    """Where ``run all --quick`` wrote, once for all processes that share the suite: the others wait for the first."""
+    """Return the output folder of ``run all --quick``, which runs once for all test processes."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quick"
     folder.mkdir(exist_ok=True)
@@ -62,8 +62,8 @@ def run_everything(folder):
 
 
 def test_every_experiment_runs_at_toy_size(quick):
-    told = json.loads((quick / "output.json").read_text())
-    assert told["code"] == 0, told["stderr"]
+    result = json.loads((quick / "output.json").read_text())
+    assert result["code"] == 0, result["stderr"]
     place = work.Place(quick / "results", quick / "work" / "toy", None, QUICK)
     pieces = 0
     for experiment in OWN:
@@ -89,11 +89,11 @@ def test_every_experiment_runs_at_toy_size(quick):
                 assert set(of_piece.loc[of_piece["role"] == "test", "mixture"]) == set(crowds)
             assert rows["accuracy"].between(0, 1).all()
             assert rows["ece"].between(0, 1).all()
-    assert told["stdout"] == f"{pieces} pieces run; results is complete.\n"
+    assert result["stdout"] == f"{pieces} pieces run; results is complete.\n"
     assert {method for experiment in OWN for method in experiment.methods} == set(SYSTEMS), "no method was forgotten"
 
 
-def test_the_store_tells_how_rows_came_about(quick):
+def test_the_store_records_commands_and_times(quick):
     store = Store(quick / "results", "main", "omniglot")
     (told,) = store.runs()
     assert told["command"] == "crowdshot paper run all --quick --device cpu --results results --work work"
@@ -112,7 +112,7 @@ def test_nothing_is_left_to_do(quick):
     assert (quick / "results" / "main" / "omniglot" / "rows.parquet").stat().st_mtime_ns == before
 
 
-def test_what_is_left_is_told_and_not_done(quick, tmp_path):
+def test_a_dry_run_reports_remaining_work(quick, tmp_path):
     done = call("run", "all", "--quick", "--dry-run", "--results", quick / "results", "--work", quick / "work")
     assert done.stdout == "0 pieces to run, 0 encoders to meta-train.\n", done.output
     some = ("run", "labelme", "--dry-run", "--methods", "PrMV,RFDS", "--splits", "0:1", "--device", "cpu")
@@ -125,7 +125,7 @@ def test_what_is_left_is_told_and_not_done(quick, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_toy_never_passes_for_the_real_thing(quick):
+def test_toy_results_are_not_mixed_with_real_ones(quick):
     sentence = refused("run", "main", "--results", quick / "results", "--dataset", "omniglot", "--device", "cpu")
     assert "has rows with toy = True, expected False as in this run" in sentence
 
@@ -142,7 +142,7 @@ def test_tables_of_everything(quick, tmp_path):
 
 @pytest.mark.parametrize("name", ["spammers", "em-steps", "embedding", "confusion"])
 def test_experiments_that_are_figures(quick, tmp_path, name):
-    """They have no rows of their own."""
+    """Draw figures of experiments without rows."""
     places = ("--results", quick / "results", "--work", quick / "work", "--out", tmp_path)
     done = call("figures", name, "--quick", *places)
     assert done.exit_code == 0, done.output
@@ -207,13 +207,13 @@ def test_experiments_are_listed():
         (["main", "--device", "tpu"], "--device is 'tpu', expected auto, cpu or cuda"),
     ],
 )
-def test_unknown_names_are_one_sentence(tmp_path, words, sentence):
+def test_unknown_names_are_refused(tmp_path, words, sentence):
     found = refused("run", *words, "--quick", "--results", tmp_path / "results", "--work", tmp_path / "work")
     assert found.startswith(f"crowdshot: {sentence}")
     assert not (tmp_path / "results").exists()
 
 
-def test_absent_data_is_one_sentence(tmp_path):
+def test_missing_data_is_reported(tmp_path):
     places = ("--data", tmp_path / "nowhere", "--results", tmp_path / "results", "--work", tmp_path / "work")
     for method in ("LRMV", "PrMV"):
         words = ("main", "--dataset", "omniglot", "--methods", method, "--device", "cpu")

@@ -1,4 +1,4 @@
-"""Every loader on a small archive in the official layout; on the real ones where CROWDSHOT_DATA names their folder."""
+"""Test every loader on a small archive in the official layout, and on real data if CROWDSHOT_DATA is set."""
 
 import io
 import os
@@ -27,7 +27,7 @@ CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse"
 
 
 def character(seed, size=28):
-    """Dark ink on a bright ground."""
+    """Return dark ink on a bright ground."""
     pixels = np.full((size, size), 255, np.uint8)
     top, left = np.random.default_rng(seed).integers(3, 15, 2)
     pixels[top : top + 6, left : left + 9] = 0
@@ -35,7 +35,7 @@ def character(seed, size=28):
 
 
 def photo(seed, size=84):
-    """A colour, and a little noise."""
+    """Return a uniform colour with a little noise."""
     rng = np.random.default_rng(seed)
     return np.clip(rng.integers(0, 256, 3) + rng.integers(-20, 20, (size, size, 3)), 0, 255).astype(np.uint8)
 
@@ -54,7 +54,7 @@ def decoded(data):
 
 
 def write(folder, files, zipped=None):
-    """Files by name into a folder, or into a zip in it."""
+    """Write files into a folder, or into a zip in it."""
     folder.mkdir(parents=True, exist_ok=True)
     if zipped:
         with zipfile.ZipFile(folder / zipped, "w") as archive:
@@ -150,7 +150,7 @@ def write_mini(root, tables=MINI, zipped=None, more=()):
 
 
 @pytest.mark.parametrize("zipped", [None, "images.zip"])
-def test_miniimagenet_puts_its_three_tables_together(tmp_path, zipped):
+def test_miniimagenet_joins_its_three_tables(tmp_path, zipped):
     files = write_mini(tmp_path, zipped=zipped, more=[("unlisted.jpg", "")])
     dataset = load_dataset("miniimagenet", tmp_path)
     assert dataset.input == COLOUR
@@ -185,7 +185,7 @@ def test_miniimagenet_as_pickles_is_refused_with_advice(tmp_path):
 # --- LabelMe ---------------------------------------------------------------------------------------------------------
 
 
-LABELME = [  # file, class, its number, four annotators of whom the third labelled nothing
+LABELME = [  # file, class, its number, labels of four annotators; the third has none
     ("street_1.jpg", "street", 3, "3 -1 -1 5"),
     ("coast_1.jpg", "coast", 5, "-1 0 -1 5"),
     ("street_2.jpg", "street", 3, "-1 -1 -1 -1"),
@@ -263,7 +263,7 @@ RAW = (
 
 
 def raw_answers(answers):
-    """The official table: answers are (annotator, image, label); one attention check for each annotator, all wrong."""
+    """Write answers (annotator, image, label) as the official table, with a failed attention check per annotator."""
     rows = [
         f"{who},0,0,{TRUTH[image]},{label},{CIFAR.index(TRUTH[image])},{CIFAR.index(label)},{image}"
         for who, image, label in answers
@@ -277,7 +277,7 @@ def cifar_pixels(i):
 
 
 def batch():
-    """The official binary file: the class, then the red, the green and the blue pixels of each image."""
+    """Return the official binary file: for each image its class, then the red, green and blue pixels."""
     planes = {i: np.moveaxis(cifar_pixels(i), -1, 0).tobytes() for i in TRUTH}
     return b"".join(bytes([CIFAR.index(TRUTH[i])]) + planes[i] for i in TRUTH)
 
@@ -324,7 +324,7 @@ def test_cifar10h(tmp_path, kind):
     assert difference.abs().max() <= 1
 
 
-def test_official_archives_give_what_image_files_give(tmp_path):
+def test_official_archives_equal_image_files(tmp_path):
     for kind in ("zip", "binary"):
         folder = tmp_path / kind / "cifar10h"
         write_cifar_images(folder, kind)
@@ -337,7 +337,7 @@ def test_official_archives_give_what_image_files_give(tmp_path):
 
 
 def test_the_25_of_lowest_accuracy():
-    """Accuracy first, then who has more answers, then the smaller number; an oracle in exact fractions."""
+    """Compare with exact fractions: order by accuracy, then by more answers, then by the smaller number."""
     rng = np.random.default_rng(0)
     answers = [
         {"annotator": who, "truth": "cat", "label": "cat" if rng.random() < 0.7 else "dog"}
@@ -353,7 +353,7 @@ def test_the_25_of_lowest_accuracy():
     assert len({right[who] * 3600 // n[who] for who in order[:25]}) < 25, "there are ties to break"
 
 
-def test_attention_checks_are_no_answers(tmp_path):
+def test_attention_checks_are_not_answers(tmp_path):
     write(tmp_path, {"cifar10h-raw.csv": raw_answers(CROWD)})
     answers = cifar10h.read_answers(tmp_path / "cifar10h-raw.csv")
     assert answers[["annotator", "item", "label"]].values.tolist() == [[a, f"{i:05d}", c] for a, i, c in CROWD]
@@ -370,7 +370,7 @@ def test_only_the_least_accurate_are_kept_and_all_images_stay(tmp_path, monkeypa
     assert (dataset.pool.crowd_labels >= 0).nonzero().tolist() == [[3, 1, 0]], "the one label of annotator 9"
 
 
-def test_answers_about_images_that_are_not_there_count_for_accuracy_only(tmp_path):
+def test_answers_about_missing_images_count_for_accuracy_only(tmp_path):
     folder = tmp_path / "cifar10h"
     more = raw_answers(CROWD) + "".join(f"7,0,0,dog,cat,5,3,{i}\n" for i in range(500, 510))
     write(folder, {"cifar10h-raw.csv": more})
@@ -464,7 +464,7 @@ def test_cifar10s_that_does_not_fit_together(tmp_path):
     assert error.found == "00008.png"
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- cached images ---------------------------------------------------------------------------------------------------
 
 
 def write_small(root, seed=0):
@@ -473,7 +473,7 @@ def write_small(root, seed=0):
 
 
 def spied(monkeypatch, name, **changes):
-    """How often a dataset is decoded from here on."""
+    """Count how often a dataset is decoded."""
     calls = []
     loader = DATASETS[name]
 
@@ -504,7 +504,7 @@ def test_images_are_decoded_once(tmp_path, monkeypatch):
         assert [p.name for p in (tmp_path / name).glob(".*")] == [f".crowdshot-{name}.npz"]
 
 
-def test_a_changed_archive_is_decoded_anew(tmp_path, monkeypatch):
+def test_a_changed_archive_is_decoded_again(tmp_path, monkeypatch):
     calls = spied(monkeypatch, "omniglot")
     write_small(tmp_path)
     before = load_dataset("omniglot", tmp_path)
@@ -521,7 +521,7 @@ def test_a_changed_archive_is_decoded_anew(tmp_path, monkeypatch):
     assert len(calls) == 4, "the loader has changed"
 
 
-def test_a_changed_folder_is_decoded_anew(tmp_path, monkeypatch):
+def test_a_changed_folder_is_decoded_again(tmp_path, monkeypatch):
     calls = spied(monkeypatch, "miniimagenet")
     write_mini(tmp_path)
     load_dataset("miniimagenet", tmp_path)
@@ -535,7 +535,7 @@ def test_a_changed_folder_is_decoded_anew(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: b"rubbish", lambda data: data[: len(data) // 2]])
-def test_a_damaged_copy_is_made_anew(tmp_path, monkeypatch, damage):
+def test_a_damaged_copy_is_replaced(tmp_path, monkeypatch, damage):
     write_small(tmp_path)
     first = load_dataset("omniglot", tmp_path)
     kept = tmp_path / "omniglot" / ".crowdshot-omniglot.npz"
@@ -548,7 +548,7 @@ def test_a_damaged_copy_is_made_anew(tmp_path, monkeypatch, damage):
     assert len(calls) == 1, "and kept again"
 
 
-def test_nothing_is_kept_in_a_read_only_folder(tmp_path):
+def test_nothing_is_written_to_a_read_only_folder(tmp_path):
     write_small(tmp_path)
     folder = tmp_path / "omniglot"
     folder.chmod(0o555)
@@ -559,7 +559,7 @@ def test_nothing_is_kept_in_a_read_only_folder(tmp_path):
         folder.chmod(0o755)
 
 
-def test_decoded_images_of_a_read_only_folder_are_kept_in_the_cache(tmp_path, monkeypatch):
+def test_decoded_images_of_a_read_only_folder_are_cached_elsewhere(tmp_path, monkeypatch):
     write_small(tmp_path)
     calls, cache = spied(monkeypatch, "omniglot"), tmp_path / "work" / "datasets"
     (tmp_path / "omniglot").chmod(0o555)
@@ -579,7 +579,7 @@ def test_a_writable_folder_keeps_its_own_images(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_cannot_be_kept_is_read_all_the_same(tmp_path, monkeypatch):
+def test_images_are_read_if_they_cannot_be_cached(tmp_path, monkeypatch):
     write_small(tmp_path)
 
     def full(*args, **kwargs):
@@ -590,7 +590,7 @@ def test_what_cannot_be_kept_is_read_all_the_same(tmp_path, monkeypatch):
     assert [p.name for p in (tmp_path / "omniglot").iterdir()] == ["images_background.zip"]
 
 
-# --- what is absent --------------------------------------------------------------------------------------------------
+# --- missing data ----------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_name():
@@ -601,7 +601,7 @@ def test_an_unknown_name():
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_absent_data_say_what_to_get_and_where_to_put_it(tmp_path, name):
+def test_missing_data_are_reported_with_instructions(tmp_path, name):
     folder = tmp_path / DATASETS[name].folder
     absent = refused(name, tmp_path)
     folder.mkdir()
@@ -614,12 +614,12 @@ def test_absent_data_say_what_to_get_and_where_to_put_it(tmp_path, name):
     assert empty.message.startswith("has no file of ")
 
 
-# --- the real ones ---------------------------------------------------------------------------------------------------
+# --- real data -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def real(request, tmp_path):
-    """A root with links to the real files of the dataset a test is named after, so that nothing is written to them."""
+    """Link the real files of the dataset in the test's name into a new folder, so that they stay unchanged."""
     name = request.function.__name__.removeprefix("test_real_").partition("_evaluation")[0].replace("_", "-")
     source = Path(os.environ.get("CROWDSHOT_DATA", "")) / name
     if "CROWDSHOT_DATA" not in os.environ or not source.is_dir():
@@ -653,12 +653,12 @@ def test_real_labelme(real):
     assert pool.names == scenes
     assert pool.counts.tolist() == [134, 138, 89, 116, 128, 154, 110, 131]
     assert pool.crowd_labels.shape == (8, 154, 59)
-    said = pool.crowd_labels >= 0
+    labelled = pool.crowd_labels >= 0
     right = pool.crowd_labels == torch.arange(8)[:, None, None]
-    assert said.sum() == 2547
+    assert labelled.sum() == 2547
     assert right.sum() == 1886, "74 %"
-    assert (said & ~(torch.arange(154) < pool.counts[:, None])[..., None]).sum() == 0, "nothing is said of padding"
-    accuracy = right.sum((0, 1)) / said.sum((0, 1))
+    assert (labelled & ~(torch.arange(154) < pool.counts[:, None])[..., None]).sum() == 0, "padding has no labels"
+    accuracy = right.sum((0, 1)) / labelled.sum((0, 1))
     assert round(float(accuracy.mean()), 3) == 0.692, "the mean accuracy of an annotator that the paper gives"
 
 

@@ -1,4 +1,4 @@
-"""What an experiment needs and how long it takes, counted by hand from its data."""
+"""Test estimates of the work and time of an experiment, counted by hand."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_seconds_add_up():
     ("seconds", "words"),
     [(3, "some seconds"), (100, "about 100 s"), (130, "about 2 min"), (7_300, "about 2 h"), (200_000, "about 2 days")],
 )
-def test_time_is_told_in_the_unit_that_fits(seconds, words):
+def test_time_is_printed_in_a_suitable_unit(seconds, words):
     assert about_duration(seconds) == words
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures: what they show, that they are drawn, and that illustrations outlive their encoders."""
+"""Test the paper's figures: their values, their files, and illustrations without their encoders."""
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ def together(*parts):
 
 
 def rows_of(**place):
-    """Ours with two numbers of steps and two b, three rivals; two crowds."""
+    """Return rows of Ours with two numbers of steps and two values of b, and of three other methods, for two crowds."""
     parts = []
     for crowd, less in ((None, 0.0), (LAST, 0.1)):
         base = np.array([0.5, 0.6, 0.7]) - less
@@ -44,7 +44,7 @@ def texts(file):
     return file.with_suffix(".svg").read_text()
 
 
-# ---- how things look -------------------------------------------------------------------------------------------------
+# ---- layout ----------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(0.001, 0.3))
@@ -57,7 +57,7 @@ def test_names_keep_their_distance_and_their_order(heights, gap):
         assert placed == pytest.approx(wished)
 
 
-def test_two_names_at_one_height_part_evenly():
+def test_two_names_at_one_height_are_moved_equally():
     assert figures.spaced(np.array([0.5, 0.5, 0.9]), 0.1) == pytest.approx([0.45, 0.55, 0.9])
 
 
@@ -79,20 +79,20 @@ def test_the_numbers_of_a_dot_plot():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", "spammers", "em-steps"])
-def test_drawn_from_rows_twice_alike(tmp_path, name):
+def test_drawing_is_reproducible(tmp_path, name):
     keep(tmp_path / "results", "main", rows_of())
-    told = figures.make(name, place(tmp_path))
+    messages = figures.make(name, place(tmp_path))
     file = tmp_path / "results" / name / f"{name}.png"
-    assert told == [f"{name}: {file} and {name}.svg."]
+    assert messages == [f"{name}: {file} and {name}.svg."]
     assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert "miniImageNet" not in texts(file)  # which was not run
+    assert "miniImageNet" not in texts(file)  # not run
     assert "Ours" in texts(file)
     first = texts(file)
     figures.make(name, place(tmp_path), tmp_path / "again")
     assert (tmp_path / "again" / name / f"{name}.svg").read_text() == first
 
 
-def test_the_papers_course_stands_beside_ours(tmp_path):
+def test_the_papers_curve_is_drawn_with_ours(tmp_path):
     for shots in (5, 10):
         keep(tmp_path / "results", "large-support", rows_of(cell=(4 * shots, 7), dataset="miniimagenet"))
     figures.make("large-support", place(tmp_path))
@@ -102,24 +102,24 @@ def test_the_papers_course_stands_beside_ours(tmp_path):
     assert "not in the paper" in text  # PrSV
 
 
-def test_spammers_stand_at_their_share(monkeypatch, tmp_path):
+def test_spammers_are_drawn_at_their_share(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(figures, "draw_lines", lambda ax, courses, ticks: seen.extend(courses))
     figures.spammers(EXPERIMENTS["spammers"], {"omniglot": rows_of()})
     ours = next(course for course in seen if course.name == "Ours")
     assert ours.x == [0.1, 0.4]
-    # validation prefers two steps: the base's means 0.6 and 0.5, and 0.2 more
+    # validation chooses two steps: means 0.6 and 0.5 plus 0.2
     assert ours.y == pytest.approx([0.8, 0.7])
     assert ours.error == pytest.approx([0.1 / np.sqrt(3)] * 2)
 
 
-def test_what_was_not_run_is_a_sentence(tmp_path):
-    told = figures.make("main,cost,labelme,embedding", place(tmp_path))
-    assert told[0] == "main: there are no rows; run `crowdshot paper run main` first."
-    assert told[1].startswith("cost: there are no rows")
-    assert told[2] == "labelme: there are no rows; run `crowdshot paper run labelme` first."
-    assert "encoder of Ours" in told[3]
-    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'`" in told[3]
+def test_missing_rows_are_reported(tmp_path):
+    messages = figures.make("main,cost,labelme,embedding", place(tmp_path))
+    assert messages[0] == "main: there are no rows; run `crowdshot paper run main` first."
+    assert messages[1].startswith("cost: there are no rows")
+    assert messages[2] == "labelme: there are no rows; run `crowdshot paper run labelme` first."
+    assert "encoder of Ours" in messages[3]
+    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'`" in messages[3]
     assert not (tmp_path / "results").exists()
 
 
@@ -128,7 +128,7 @@ def test_what_was_not_run_is_a_sentence(tmp_path):
 
 @pytest.fixture
 def encoded(tmp_path):
-    """Settings whose work folder has untrained encoders where trained ones would be."""
+    """Return settings whose work folder has untrained encoders in place of trained ones."""
     told, spec = place(tmp_path), toy_dataset("omniglot").input
     last = told.protocol.cells(EXPERIMENTS["main"], "omniglot")[-1]
     for name in ("Ours", "w/o PA"):
@@ -143,7 +143,7 @@ def encoded(tmp_path):
 
 
 @pytest.mark.slow
-def test_illustrations_outlive_their_encoders(encoded, tmp_path):
+def test_illustrations_are_drawn_without_their_encoders(encoded, tmp_path):
     told = figures.make("embedding,confusion", encoded)
     assert [line.split(":")[0] for line in told] == ["embedding", "confusion"]
     assert all(line.endswith(".svg.") for line in told)
@@ -172,7 +172,7 @@ def test_confusion_by_hand(encoded):
     assert list(table["kind"].drop_duplicates()) == ["expert", "spammer", "hammer"]
 
 
-def test_illustrations_show_classes_that_no_encoder_has_seen(encoded):
+def test_illustrations_show_unseen_classes(encoded):
     drawn = illustrations._draw(encoded)
     dataset = toy_dataset("omniglot")
     fitted = work.fitted(TARGETS["omniglot"], dataset, encoded)

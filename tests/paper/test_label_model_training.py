@@ -1,4 +1,4 @@
-"""Learning the inference: it learns, goes on where it stopped, and is scored as by hand."""
+"""Test training of the label model: the loss falls, interrupted runs continue, and scores agree with values by hand."""
 
 import math
 from dataclasses import replace
@@ -51,12 +51,12 @@ def same(one, two):
 # ---- learning -------------------------------------------------------------------------------------------------------
 
 
-def test_it_learns_from_a_tiny_world():
-    """The same 15 batches cost less after than before."""
-    told = []
-    learned = train([], TINY, Settings(15, labels=400, learning_rate=0.02), report=lambda _, loss: told.append(loss))
-    assert len(told) == 15
-    assert all(math.isfinite(loss) for loss in told)
+def test_training_on_simulated_crowds_lowers_the_loss():
+    """The loss on the same 15 batches is lower after training."""
+    losses = []
+    learned = train([], TINY, Settings(15, labels=400, learning_rate=0.02), report=lambda _, loss: losses.append(loss))
+    assert len(losses) == 15
+    assert all(math.isfinite(loss) for loss in losses)
     again, after = [], []
     for network, into in ((label_model.fresh(0, 3, 16), again), (learned, after)):
         still = Settings(15, labels=400, learning_rate=1e-12)
@@ -64,8 +64,8 @@ def test_it_learns_from_a_tiny_world():
     assert np.mean(after) < np.mean(again) - 0.005
 
 
-def test_it_learns_from_projects():
-    """A crowd in which everybody but one is always wrong: nobody could know but who was told."""
+def test_training_on_projects_lowers_the_loss():
+    """In this crowd all annotators but one are always wrong, which only known truth shows."""
     truth = np.arange(60) % 2
     matrix = np.stack([truth, 1 - truth, 1 - truth, 1 - truth], axis=1)
     odd = Project("odd", Annotations.from_matrix(matrix), truth)
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_network():
     assert {name: value.shape for name, value in one.items()} == label_model.shapes(3, 16)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_byte(tmp_path):
+def test_a_stopped_run_continues_with_identical_bytes(tmp_path):
     crowds = [project(), project("fish", 1, K=2)]
     whole = train(crowds, TINY, QUICK)
     file, seen = tmp_path / "checkpoint", []
@@ -99,7 +99,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_byte(tmp_path):
         assert (part is None) == (stop_at < 99)
     assert seen == [1, 2, 3, 4, 5, 6]
     assert same(part, whole)
-    assert same(train(crowds, TINY, QUICK, checkpoint=file), whole)  # nothing is left to do
+    assert same(train(crowds, TINY, QUICK, checkpoint=file), whole)  # the run is complete
     assert len(seen) == 6
 
 
@@ -156,7 +156,7 @@ def test_settings_are_checked(name, value, least):
 
 
 def crowds_of(sizes, truth, K=2):
-    """Crowds with one annotator each, who says 0 of everything."""
+    """Return crowds with one annotator each, who labels every item 0."""
     items = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return Crowds(
         torch.arange(len(items)),
@@ -171,7 +171,7 @@ def crowds_of(sizes, truth, K=2):
 
 
 def test_the_loss_by_hand():
-    """A crowd of 4 items, two of them known, and one of 100: weights as the roots of known items, 60 at most."""
+    """Weights of crowds are square roots of the number of known items, of which at most 60 count."""
     network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
     truth = torch.zeros(104, dtype=torch.int64)
     truth[2:4] = -1
@@ -186,7 +186,7 @@ def test_the_loss_by_hand():
     assert float(loss_of(network, crowds)) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_nothing_known_costs_nothing():
+def test_crowds_without_known_items_have_no_loss():
     network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
     assert float(loss_of(network, crowds_of([3], torch.full((3,), -1)))) == 0
 
@@ -195,7 +195,7 @@ def test_nothing_known_costs_nothing():
 
 
 def test_scores_by_hand(monkeypatch):
-    """Five items, of one of which the truth is not known; posteriors put in by hand."""
+    """Five items have given posteriors; the truth of one is unknown."""
     ann = Annotations.from_matrix([[0], [1], [1], [0], [0]])
     posterior = np.array([[0.95, 0.05], [0.5, 0.5], [0.0, 1.0], [0.6, 0.4], [0.8, 0.2]])
     monkeypatch.setattr(label_model_training, "posterior_of", lambda problem, score: posterior.ravel())
@@ -209,8 +209,8 @@ def test_scores_by_hand(monkeypatch):
     assert (unsettled.accepted, unsettled.right) == (0.0, None)
 
 
-def test_scores_where_classes_are_many(monkeypatch):
-    """A truth that nobody named for the item is worth the least that counts."""
+def test_scores_with_many_classes(monkeypatch):
+    """A true class that no annotator chose for the item has the lowest probability in the log-loss."""
     monkeypatch.setattr(parts, "MOST_CELLS", 1)
     ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["c", "a"]])
     found = scores(label_model.constant(2), ann, np.array([0, 0, 2]))
@@ -239,22 +239,22 @@ def test_relatives_are_left_out_together():
         ([["a", "b"], ["a"]], r"relatives has 'a' more than once, expected each project in one group\."),
     ],
 )
-def test_strange_relatives(relatives, told):
+def test_invalid_relatives_are_refused(relatives, told):
     with pytest.raises(CrowdshotError, match=told):
         leave_out([project("a"), project("b")], relatives)
 
 
-def test_folds_learn_from_the_others():
+def test_folds_are_trained_on_the_others():
     crowds = [project(name) for name in ("a", "b", "c")]
-    asked = []
+    trained = []
 
     def learn(number, others):
-        asked.append((number, [each.name for each in others]))
+        trained.append((number, [each.name for each in others]))
         return {}
 
     left_out = [[each.name for each in fold.left_out] for fold in train_folds(crowds, [["b", "c"]], learn)]
     assert left_out == [["b", "c"], ["a"]]
-    assert asked == [(0, ["a"]), (1, ["b", "c"])]
+    assert trained == [(0, ["a"]), (1, ["b", "c"])]
     with pytest.raises(CrowdshotError, match=r"^projects has 1 group of related projects, expected two or more"):
         next(train_folds(crowds, [["a", "b", "c"]], learn))
 
@@ -289,7 +289,7 @@ def test_projects_are_read(tmp_path):
         assert truth[str(item)] == known
 
 
-def test_folders_that_are_none_of_projects(tmp_path):
+def test_folders_without_projects_are_refused(tmp_path):
     with pytest.raises(CrowdshotError, match=r"^projects is .*nowhere, which is not a folder"):
         read_projects(tmp_path / "nowhere")
     with pytest.raises(CrowdshotError, match=r"which contains no folder"):
@@ -335,7 +335,7 @@ def test_draws_differ_in_size():
     assert max(each) > 5
 
 
-def test_items_that_are_mostly_unknown_come_along():
+def test_draws_include_items_of_unknown_truth():
     crowd = project(N=300, known=0.2)
     labels = draw(crowd, np.random.default_rng(1))
     known = crowd.truth[np.unique(crowd.annotations.item[labels])] >= 0

@@ -1,4 +1,4 @@
-"""Running experiments: what is measured, on which episodes, what is trained once, what is never run twice."""
+"""Test running of experiments: measures, episodes, shared encoders, and resumed runs."""
 
 import importlib.util
 import json
@@ -38,7 +38,7 @@ def place_in(folder, **protocol):
 
 
 def counting(done):
-    """Like `workers.run_all` in this process; keeps what was done."""
+    """Return a version of `workers.run_all` in this process that records calls."""
 
     def run_all(work, jobs, devices, tick):
         for job in jobs:
@@ -53,11 +53,11 @@ def run(place, names="main", datasets=("omniglot",), methods=None, run_all=paral
     return runner.run(left, place, ["cpu"], run_all)
 
 
-# ---- what is measured -----------------------------------------------------------------------------------------------
+# ---- measures -------------------------------------------------------------------------------------------------------
 
 
 def test_calibration_error_by_hand():
-    """Bin 9 holds 0.95 twice, right once: |1 - 1.9| = 0.9. Bins 5 and 6: 1 - 0.55 and 1 - 0.65. (0.9 + 0.8) / 4."""
+    """Bin 9 has 0.95 twice, once correct: |1 - 1.9| = 0.9. Bins 5 and 6 add 1 - 0.55 and 1 - 0.65: (0.9 + 0.8) / 4."""
     probabilities = torch.tensor([[[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.35, 0.65]]])
     truth = torch.tensor([[0, 0, 0, 1]])
     torch.testing.assert_close(encoder_scores.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
@@ -77,8 +77,8 @@ def test_calibration_error_at_its_ends():
 
 
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
-def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
-    """Also where the validation's simulated annotators are fewer than the real ones."""
+def test_crowds_give_the_same_together_and_alone(tmp_path, dataset):
+    """Validation may have fewer simulated annotators than there are real ones."""
     place = place_in(tmp_path)
     piece = Piece("labelme", "labelme", 0, 8, 0, "Ours") if dataset == "labelme" else PIECE
     cells = work.cells_of(piece, place)
@@ -105,7 +105,7 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
 
 
 def test_rows_have_accuracy_and_calibration_of_each_episode(tmp_path, monkeypatch):
-    """A method that always says class 2 with 0.7 is right on a quarter of the queries: ece 0.45."""
+    """A method that predicts class 2 with probability 0.7 is right for a quarter of the queries: ECE 0.45."""
     probabilities = torch.tensor([0.1, 0.1, 0.7, 0.1])
 
     def say_two(episodes, encoder, candidates, seed):
@@ -131,8 +131,8 @@ def test_rows_have_accuracy_and_calibration_of_each_episode(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("experiment", ["main", "labelme"])
-def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment):
-    """Those that see items through an encoder alone get its embeddings of the others' items."""
+def test_every_method_gets_the_same_episodes(tmp_path, monkeypatch, experiment):
+    """Methods on embeddings get the embeddings of the same items."""
     seen = {}
 
     def recorder(name):
@@ -167,7 +167,7 @@ def test_an_experiment_may_draw_more_episodes(tmp_path):
 
 
 @pytest.mark.parametrize(("experiment", "expected"), [("labelme", [50, 10]), ("beyond-more-episodes", [100, 100])])
-def test_real_annotators_have_few_tests_and_as_many_validations_as_others(tmp_path, experiment, expected):
+def test_real_annotators_have_fewer_test_episodes(tmp_path, experiment, expected):
     toy = place_in(tmp_path)
     place = replace(toy, protocol=replace(toy.protocol, episodes=0))
     piece = Piece(experiment, "labelme", 0, 8, 0, "PrSV")
@@ -217,7 +217,7 @@ def test_candidates():
     }
 
 
-def test_a_toy_has_few_cells_of_every_experiment():
+def test_toy_runs_have_few_cells_of_every_experiment():
     for experiment in EXPERIMENTS.values():
         for dataset in experiment.datasets:
             for name in experiment.methods:
@@ -237,7 +237,7 @@ def test_no_split_is_refused():
             Protocol(splits=splits)
 
 
-# ---- what is left to do ---------------------------------------------------------------------------------------------
+# ---- resumed runs ---------------------------------------------------------------------------------------------------
 
 
 def test_a_finished_piece_is_never_run_again(tmp_path):
@@ -258,7 +258,7 @@ def test_a_finished_piece_is_never_run_again(tmp_path):
     pd.testing.assert_frame_equal(read_rows(tmp_path / "results", "main", "omniglot"), before)
 
 
-def test_candidates_may_come_one_after_the_other(tmp_path):
+def test_candidates_may_be_added_later(tmp_path):
     parts, whole, done = tmp_path / "parts", tmp_path / "whole", []
     some = place_in(parts, only=(("steps", 2.0),))
     assert run(some, methods=["PrDS"], run_all=counting(done)) == 2
@@ -276,7 +276,7 @@ def test_candidates_may_come_one_after_the_other(tmp_path):
     pd.testing.assert_frame_equal(*rows)
 
 
-def test_splits_may_come_one_after_the_other(tmp_path):
+def test_splits_may_be_added_later(tmp_path):
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     for splits in ((1,), (0, 1)):
         run(place_in(parts, splits=splits), methods=["PrMV"])
@@ -286,7 +286,7 @@ def test_splits_may_come_one_after_the_other(tmp_path):
     pd.testing.assert_frame_equal(*rows)
 
 
-def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatch):
+def test_pieces_added_by_another_run_are_not_run_again(tmp_path, monkeypatch):
     place = place_in(tmp_path)
     left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["LRMV"], place)
     for piece, needs in left.items():
@@ -299,7 +299,7 @@ def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatc
     assert {file: file.stat().st_mtime_ns for file in place.results.rglob("*.parquet")} == before
 
 
-def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
+def test_a_failure_keeps_finished_pieces(tmp_path, monkeypatch):
     place, calls = place_in(tmp_path), []
     usual = METHODS["LRMV"].run
 
@@ -317,7 +317,7 @@ def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
     assert calls == [4, 20, 20]
 
 
-def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
+def test_toy_rows_are_not_used_as_real_ones(tmp_path):
     run(place_in(tmp_path), methods=["LRMV"])
     for change, found in (
         ({"episodes": 5}, "episodes = 2, expected 5"),
@@ -329,7 +329,7 @@ def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
     run(place_in(tmp_path, splits=(1,)), methods=["LRMV"])
 
 
-def test_a_run_says_how_rows_came_about(tmp_path):
+def test_a_run_records_its_command(tmp_path):
     run(replace(place_in(tmp_path, splits=(2,)), command="crowdshot paper run main"), methods=["LRMV"])
     (told,) = Store(tmp_path / "results", "main", "omniglot").runs()
     assert told["command"] == "crowdshot paper run main"
@@ -338,14 +338,14 @@ def test_a_run_says_how_rows_came_about(tmp_path):
     assert {"crowdshot", "python", "scikit-learn", "commit", "devices", "episodes", "iterations", "toy"} <= set(told)
 
 
-def test_names_that_are_not_known():
+def test_unknown_names_are_refused():
     assert [one.name for one in experiments.chosen("main, cost,main")] == ["main", "cost"]
     assert len(experiments.chosen("all")) == len(EXPERIMENTS)
     with pytest.raises(CrowdshotError, match=r"There is no experiment 'mian', expected main, spammers, .* or all\."):
         experiments.chosen("main,mian")
 
 
-def test_absent_data_is_one_sentence(tmp_path):
+def test_missing_data_is_reported(tmp_path):
     place = work.Place(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
     with pytest.raises(CrowdshotError, match=r"nowhere.omniglot") as caught:
         run(place, methods=["LRMV"])
@@ -354,7 +354,7 @@ def test_absent_data_is_one_sentence(tmp_path):
 
 
 def test_real_crowds_run(tmp_path):
-    """One method with an encoder and one without; classes with one item, too."""
+    """Run one method with an encoder and one without; some classes have one item."""
     place = place_in(tmp_path)
     assert run(place, "labelme", None, ["PrDS", "LRDS"]) == 2
     assert run(place, "class-imbalance", None, ["PrDS"]) == 1
@@ -378,7 +378,7 @@ def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cel
     return wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
 
 
-def test_a_source_has_its_length_and_precision_of_training(tmp_path):
+def test_a_source_sets_length_and_precision_of_training(tmp_path):
     place = work.Place(tmp_path, tmp_path, None, PAPER)
 
     def trained(dataset, place=place):
@@ -436,7 +436,7 @@ def test_what_an_encoder_is_trained_for():
     assert sparse.iterations == 16_000
 
 
-def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
+def test_a_wide_encoder_is_trained_on_many_classes_and_augmented_photos():
     photos, characters = (want("labeling-search", dataset=name).recipe(PAPER) for name in ("labelme", "omniglot"))
     for recipe in (photos, characters):
         assert (recipe.ways, recipe.queries, recipe.pseudo_annotation) == ((16, 16), 5, False)
@@ -446,8 +446,8 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
     assert (narrow.augment, narrow.cool_down) == ("none", 0)
 
 
-def test_rivals_may_have_the_wide_encoder_or_one_trained_as_it_is():
-    """EM wide: Labelings' very encoder. Ours wide: its recipe, but through EM and with simulated annotators."""
+def test_other_methods_with_wide_encoders():
+    """EM wide uses the encoder of Labelings. Ours wide uses its recipe, with EM and simulated annotators."""
     assert want("EM wide", dataset="labelme") == want("labeling-search", dataset="labelme")
     ours, theirs = (want(name, dataset="labelme").recipe(PAPER) for name in ("Ours wide", "labeling-search"))
     assert (ours.objective, ours.pseudo_annotation, ours.annotators) == ("mixture", True, (3, 7))
@@ -456,8 +456,8 @@ def test_rivals_may_have_the_wide_encoder_or_one_trained_as_it_is():
         assert getattr(ours, name) == getattr(theirs, name)
 
 
-def test_em_wide_is_centred_whatever_the_candidate():
-    """Embeddings that all lie far from the origin are told apart as well as those around it."""
+def test_em_wide_is_always_centred():
+    """The distance of all embeddings from the origin must not affect predictions."""
     generator = torch.Generator().manual_seed(0)
     near, far = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[[99.0], [101.0]]])
     labels = torch.tensor([[[0], [1]]])
@@ -474,17 +474,17 @@ def test_em_wide_is_centred_whatever_the_candidate():
     ("dataset", "names"),
     [("omniglot", ("Ours", "PrMV", "labeling-search")), ("miniimagenet", ("Ours", "PrMV", "labeling-search"))],
 )
-def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
-    """docs/reproduction.md runs `beyond` on a CPU with --work results."""
+def test_committed_encoders_are_those_of_the_experiments(dataset, names):
+    """docs/reproduction.md runs `beyond` on a CPU with --work results, which needs them."""
     results = Path(__file__).parents[2] / "results"
-    asked = {replace(want(name, dataset), split=split).file(results) for name in names for split in range(5)}
-    assert set((results / "encoders" / dataset).iterdir()) == asked
-    encoder = load_encoder(min(asked))
+    needed = {replace(want(name, dataset), split=split).file(results) for name in names for split in range(5)}
+    assert set((results / "encoders" / dataset).iterdir()) == needed
+    encoder = load_encoder(min(needed))
     height, width = encoder.input.size
     assert encoder.embed(np.zeros((2, height, width, encoder.input.channels))).shape[0] == 2
 
 
-def test_stacks_hold_what_can_be_trained_side_by_side():
+def test_stacks_contain_models_that_can_be_trained_together():
     every = [
         replace(one, split=split) for one in (want(), want("PrMV"), want("MaMV"), want("LNL")) for split in range(40)
     ]
@@ -507,7 +507,7 @@ def train(folder, protocol, tick=lambda done, total: None, stack=None):
     return stack, made
 
 
-def test_interrupted_training_goes_on_from_its_checkpoint(tmp_path):
+def test_interrupted_training_continues_from_its_checkpoint(tmp_path):
     protocol = replace(QUICK, validate_every=2)
     steps = []
 
@@ -533,7 +533,7 @@ def test_interrupted_training_goes_on_from_its_checkpoint(tmp_path):
 
 
 def test_seconds_are_those_of_an_undisturbed_training(tmp_path, monkeypatch):
-    """A clock that moves a second with every step: six steps of two encoders, three seconds each."""
+    """Each step takes a second, so six steps of two encoders take three seconds each."""
     now = [0.0]
     monkeypatch.setattr(encoders.time, "perf_counter", lambda: now[0])
 
@@ -552,7 +552,7 @@ def test_seconds_are_those_of_an_undisturbed_training(tmp_path, monkeypatch):
     assert [one["seconds"] for one in made.values()] == [3.0, 3.0]
 
 
-def test_another_selection_of_encoders_does_not_meet_the_checkpoint_of_the_first(tmp_path):
+def test_another_set_of_encoders_does_not_use_the_checkpoint(tmp_path):
     def interrupted(done, total):
         if done == 5:
             raise KeyboardInterrupt
@@ -627,7 +627,7 @@ def undisturbed(tmp_path_factory):
 
 
 def assert_like(undisturbed, folder):
-    """The same rows; probabilities may differ in a last bit where more threads compute them."""
+    """Compare rows; probabilities may differ in the last bit with more threads."""
     expected, found = (read_rows(one / "results", "main", "omniglot") for one in (undisturbed, folder))
     pd.testing.assert_frame_equal(found.drop(columns="ece"), expected.drop(columns="ece"))
     pd.testing.assert_frame_equal(found[["ece"]], expected[["ece"]], atol=2e-4)
@@ -635,11 +635,11 @@ def assert_like(undisturbed, folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
-def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
+def test_two_ray_workers_fill_one_store(tmp_path, undisturbed):
     script = tmp_path / "pieces.py"
     script.write_text(PIECES)
     home = {"HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    home["RAY_worker_niceness"] = "0"  # else its workers wait for ever where others are busy
+    home["RAY_worker_niceness"] = "0"  # otherwise its workers may never run on a busy machine
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **home},
@@ -682,8 +682,8 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
-def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
-    if devices != "cpu":  # to save time; the other has trained its own by then
+def test_a_killed_run_continues(tmp_path, undisturbed, devices):
+    if devices != "cpu":  # to save time; the other run has trained its encoder before the kill
         shutil.copytree(undisturbed / "work", tmp_path / "work")
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
@@ -691,7 +691,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     store = Store(tmp_path / "results", "main", "omniglot")
     wait_until(lambda: any(store.pending.glob("*.parquet")) or process.poll() is not None)
     process.kill()
-    process.communicate(timeout=TIMEOUT)  # until its children, who have the same stderr, are gone too
+    process.communicate(timeout=TIMEOUT)  # waits for its children, which share its stderr
     finished = set(store.done())
     assert 1 <= len(finished) < 4
     done = []
@@ -703,5 +703,5 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     assert_like(undisturbed, tmp_path)
 
 
-def test_main_compares_what_the_paper_compares():
+def test_main_contains_the_papers_methods():
     assert all(method in METHODS for method in IN_MAIN)

@@ -1,4 +1,4 @@
-"""The store: rows come back as they went in, a piece is all or nothing, and nothing is lost or doubled."""
+"""Test the store: rows are restored unchanged, pieces are atomic, and no rows are lost or duplicated."""
 
 import json
 import multiprocessing
@@ -39,7 +39,7 @@ def some_rows(n_episodes=3, crowd="H1", role="test", candidate="steps=1", seed=0
 
 
 def filled(root, n=4):
-    """A store with n pieces."""
+    """Return a store with n pieces."""
     store = Store(root, "main", "omniglot")
     for split in range(n):
         store.add(PIECE._replace(split=split), some_rows(seed=split), {"seconds": 0.5, "what": "test"})
@@ -50,7 +50,7 @@ def same(a, b):
     pd.testing.assert_frame_equal(a, b, check_dtype=False)
 
 
-# ---- what goes in comes out -----------------------------------------------------------------------------------------
+# ---- round trips ----------------------------------------------------------------------------------------------------
 
 words = st.sampled_from(["Ours", "w/o PA", "PrMV w/ PA", "PrMV", "LRDS"])
 crowds = st.sampled_from([*TARGET_CROWDS, "real", "H0.33 F0.33 C0.33"])
@@ -71,7 +71,7 @@ values = st.tuples(
     pieces=st.dictionaries(keys, st.lists(values, min_size=1, max_size=4, unique_by=lambda v: v[:4]), max_size=5),
     compacted=st.integers(0, 5),
 )
-def test_rows_come_back_as_written(tmp_path_factory, pieces, compacted):
+def test_rows_are_restored_as_written(tmp_path_factory, pieces, compacted):
     root = tmp_path_factory.mktemp("store")
     store = Store(root, "main", "omniglot")
     expected = []
@@ -96,7 +96,7 @@ def test_rows_come_back_as_written(tmp_path_factory, pieces, compacted):
     same(read_rows(root, "main", "omniglot"), found)
 
 
-def test_nothing_was_run(tmp_path):
+def test_an_empty_store(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     assert list(store.rows().columns) == COLUMNS
     assert list(store.times().columns) == TIMES
@@ -105,7 +105,7 @@ def test_nothing_was_run(tmp_path):
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
-def test_a_large_number_comes_back_too(tmp_path):
+def test_large_numbers_are_restored(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     piece = PIECE._replace(split=300, n_support=70_000)
     store.add(piece, some_rows().assign(episode=[0, 1, 40_000]), {})
@@ -115,7 +115,7 @@ def test_a_large_number_comes_back_too(tmp_path):
 
 @pytest.mark.slow
 def test_rows_are_small(tmp_path):
-    """100,000 rows of the paper's kind: 5 splits, 4 sizes, 20 candidates, 5 × 50 episodes."""
+    """Write 100,000 rows as in the paper: 5 splits, 4 sizes, 20 candidates, 5 × 50 episodes."""
     store = Store(tmp_path, "main", "omniglot")
     rng = np.random.default_rng(0)
     groups = [("validation", "E0.1 H0.7 S0.2"), *(("test", crowd) for crowd in TARGET_CROWDS)]
@@ -133,10 +133,10 @@ def test_rows_are_small(tmp_path):
     assert (store.folder / "rows.parquet").stat().st_size / 100_000 < 4
 
 
-# ---- all or nothing -------------------------------------------------------------------------------------------------
+# ---- atomic writes --------------------------------------------------------------------------------------------------
 
 
-def test_a_piece_is_all_or_nothing(tmp_path, monkeypatch):
+def test_a_piece_is_written_atomically(tmp_path, monkeypatch):
     store = filled(tmp_path, 1)
 
     def dies_halfway(table, path, **_):
@@ -150,7 +150,7 @@ def test_a_piece_is_all_or_nothing(tmp_path, monkeypatch):
     assert len(list(store.pending.iterdir())) == 1, "and no rest"
 
 
-def test_what_a_kill_leaves_half_written_is_never_read(tmp_path):
+def test_incomplete_files_are_not_read(tmp_path):
     store = filled(tmp_path, 1)
     rest = store.pending / ".split1-4-3-PrMV.parquet.00000000.tmp"
     rest.write_bytes(b"PAR1 half")
@@ -173,7 +173,7 @@ def test_two_pieces_have_two_files(tmp_path):
     assert not store.has(PIECE._replace(split=1), set(some_rows()["candidate"]))
 
 
-def test_a_piece_may_come_candidate_by_candidate(tmp_path):
+def test_candidates_of_a_piece_may_be_added_separately(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     for steps in (1, 2, 3):
         rows = some_rows(candidate=f"steps={steps}")
@@ -188,7 +188,7 @@ def test_a_piece_may_come_candidate_by_candidate(tmp_path):
     assert sorted(store.times()["seconds"]) == [1.0, 2.0, 3.0], "what each took"
 
 
-def test_a_piece_that_was_added_twice_counts_once(tmp_path):
+def test_a_piece_added_twice_counts_once(tmp_path):
     store = filled(tmp_path, 2)
     before = store.rows()
     store.compact()
@@ -245,7 +245,7 @@ def _add_many(root, first, n):
 
 
 @pytest.mark.slow
-def test_processes_that_add_and_compact_at_once_lose_nothing(tmp_path):
+def test_concurrent_adding_and_compacting_lose_nothing(tmp_path):
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=_add_many, args=(tmp_path, first, 10)) for first in (0, 10)]
     for process in both:
@@ -261,8 +261,8 @@ def test_processes_that_add_and_compact_at_once_lose_nothing(tmp_path):
     assert store.times()["what"].value_counts().to_dict() == {"test": 20, "meta-training": 20}
 
 
-def test_two_compactions_take_turns(tmp_path, monkeypatch):
-    """Else the slower one writes rows.parquet without what the faster one has moved there meanwhile."""
+def test_two_compactions_do_not_overlap(tmp_path, monkeypatch):
+    """Otherwise the slower one would overwrite rows.parquet without the pieces that the faster one moved there."""
     store, late = filled(tmp_path), PIECE._replace(split=9)
     has_read, other_is_done = threading.Event(), threading.Event()
     times = Store.times
@@ -285,7 +285,7 @@ def test_two_compactions_take_turns(tmp_path, monkeypatch):
     assert len(store.done()) == 5
 
 
-def test_a_piece_that_compaction_takes_away_while_it_is_read_is_not_missed(tmp_path, monkeypatch):
+def test_reading_during_a_compaction_misses_no_piece(tmp_path, monkeypatch):
     store = filled(tmp_path)
     expected = store.rows()
     read, first = stores._read, []
@@ -300,7 +300,7 @@ def test_a_piece_that_compaction_takes_away_while_it_is_read_is_not_missed(tmp_p
     same(store.rows(), expected)
 
 
-def test_a_piece_that_is_added_while_compacting_stays(tmp_path, monkeypatch):
+def test_a_piece_added_during_a_compaction_stays(tmp_path, monkeypatch):
     store, late = filled(tmp_path), PIECE._replace(split=9)
     times = Store.times
 
@@ -322,7 +322,7 @@ def test_a_piece_that_is_added_while_compacting_stays(tmp_path, monkeypatch):
 # ---- times and runs -------------------------------------------------------------------------------------------------
 
 
-def test_times_are_kept(tmp_path):
+def test_times_are_stored(tmp_path):
     store = filled(tmp_path, 2)
     store.note_training(
         "a stack", [{"encoder": f"split0-J{j}", "split": 0, "seconds": 2.5, "best": 0.9} for j in (1, 2)]
@@ -339,7 +339,7 @@ def test_times_are_kept(tmp_path):
         store.compact()
 
 
-def test_runs_are_told(tmp_path):
+def test_runs_are_recorded(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     store.note_run({"command": "crowdshot paper run main", "splits": [0]})
     store.note_run({"command": "again", "splits": [1]})
@@ -352,7 +352,7 @@ def test_runs_are_told(tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"not parquet at all", None])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_damaged_file_is_one_sentence_that_names_it(tmp_path, damage, whole):
+def test_a_damaged_file_is_named(tmp_path, damage, whole):
     store = filled(tmp_path, 1)
     if whole:
         store.compact()
@@ -369,7 +369,7 @@ def test_a_damaged_file_is_one_sentence_that_names_it(tmp_path, damage, whole):
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(place=st.floats(0, 1), flip=st.integers(1, 255))
-def test_a_flipped_byte_is_noticed_or_harmless(tmp_path_factory, place, flip):
+def test_a_changed_byte_is_detected_or_harmless(tmp_path_factory, place, flip):
     store = filled(tmp_path_factory.mktemp("flipped"), 1)
     file = next(store.pending.glob("*.parquet"))
     whole = {look: size_or_refusal(look) for look in (store.rows, store.done, store.times)}
@@ -399,7 +399,7 @@ def test_another_parquet_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("values", [{"method": [{"a": 1}] * 3}, {"split": 0.5}, {"accuracy": "high"}])
-def test_columns_of_another_kind_are_refused(tmp_path, values):
+def test_columns_of_another_type_are_refused(tmp_path, values):
     store = filled(tmp_path, 1)
     file = store.folder / "rows.parquet"
     store.rows().assign(**values).to_parquet(file)
@@ -418,14 +418,14 @@ def test_columns_of_another_kind_are_refused(tmp_path, values):
         ("runs.jsonl", "{"),
     ],
 )
-def test_damaged_notes_are_one_sentence(tmp_path, name, text):
+def test_damaged_notes_are_refused(tmp_path, name, text):
     store = filled(tmp_path, 1)
     (store.folder / name).write_text(text)
     with pytest.raises(CrowdshotError, match=re.escape(str(store.folder / name))):
         store.runs() if name == "runs.jsonl" else store.times()
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "main").write_text("a file")
     with pytest.raises(CrowdshotError, match="could not be created"):
         filled(tmp_path, 1)
@@ -438,7 +438,7 @@ def test_a_folder_called_like_a_column_does_no_harm(tmp_path):
     assert sorted(store.rows()["split"].unique()) == [0, 1]
 
 
-def test_what_was_told_of_a_piece_travels_with_it(tmp_path):
+def test_metadata_of_a_piece_is_in_its_file(tmp_path):
     store = filled(tmp_path, 1)
     made = json.loads(pq.read_schema(next(store.pending.glob("*.parquet"))).metadata[b"made"])
     assert made == {**PIECE._asdict(), "seconds": 0.5, "what": "test"}

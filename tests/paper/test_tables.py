@@ -1,4 +1,4 @@
-"""From rows to the paper's tables: means, standard errors, tests and selection worked out by hand."""
+"""Test the paper's tables, with means, standard errors, tests and selection by hand."""
 
 import math
 import re
@@ -34,7 +34,7 @@ def shown(summary):
     return {row.method: row for row in summary.itertuples()}
 
 
-# ---- the paper's own figures -----------------------------------------------------------------------------------------
+# ---- the paper's numbers ---------------------------------------------------------------------------------------------
 
 PRINTED = {  # the rows "Avg." of the paper's tables
     "omniglot": (0.892, 0.535, 0.551, 0.476, 0.496, 0.743, 0.653, 0.856, 0.858, 0.776, 0.795, 0.827, 0.747, 0.758),
@@ -44,12 +44,14 @@ PRINTED = {  # the rows "Avg." of the paper's tables
 
 
 @pytest.mark.parametrize("dataset", PRINTED)
-def test_the_copied_figures_average_to_what_the_paper_prints(dataset):
+def test_copied_numbers_have_the_averages_of_the_paper(dataset):
     found = published.figures("main", dataset).groupby("method")["accuracy"].mean()
-    assert [found[name] for name in published.IN_PAPER] == pytest.approx(PRINTED[dataset], abs=0.0012)  # it rounds
+    assert [found[name] for name in published.IN_PAPER] == pytest.approx(
+        PRINTED[dataset], abs=0.0012
+    )  # the paper rounds
 
 
-def test_the_papers_figures_of_other_tables():
+def test_numbers_of_other_tables_of_the_paper():
     found = published.figures("large-support", "miniimagenet")
     assert list(found["n_support"]) == [20, 40, 80, 120, 160]
     assert list(found["accuracy"]) == [0.674, 0.747, 0.766, 0.775, 0.774]
@@ -64,7 +66,7 @@ def test_the_papers_figures_of_other_tables():
 # ---- selection -------------------------------------------------------------------------------------------------------
 
 
-def test_the_candidate_is_chosen_over_splits_and_of_equals_the_earlier():
+def test_the_candidate_has_the_best_mean_over_splits():
     rows = together(
         some("LRMV", [0.9], "C=1", "validation", split=0),
         some("LRMV", [0.1], "C=1", "validation", split=1),
@@ -76,11 +78,11 @@ def test_the_candidate_is_chosen_over_splits_and_of_equals_the_earlier():
         some("Ours", [0.4], "steps=1, b=1", "validation"),
     )
     found = choose(rows, "validation").set_index("method")["candidate"]
-    assert found["LRMV"] == "C=0.1"  # 0.65 on average, where C=1 has 0.5
-    assert found["Ours"] == "steps=2, b=10"  # first of the three equals as the method lists its candidates
+    assert found["LRMV"] == "C=0.1"  # mean 0.65, C=1 has 0.5
+    assert found["Ours"] == "steps=2, b=10"  # ties: the first in the method's list of candidates
 
 
-def test_a_candidate_that_lacks_a_split_cannot_be_chosen():
+def test_a_candidate_with_a_missing_split_is_not_chosen():
     rows = together(
         both("Ours", [0.9], "steps=1, b=1", validation=0.9, split=0),
         both("Ours", [0.4], "steps=2, b=1", validation=0.4, split=0),
@@ -90,14 +92,14 @@ def test_a_candidate_that_lacks_a_split_cannot_be_chosen():
     assert len(select(rows, fair=True)) == 2
 
 
-def test_means_that_are_equal_but_for_rounding_are_equal():
+def test_means_that_differ_by_rounding_are_ties():
     rows = together(
         some("LRMV", [0.1, 0.2, 0.3], "C=1", "validation"), some("LRMV", [0.3, 0.2, 0.1], "C=0.01", "validation")
     )
     assert choose(rows, "validation")["candidate"].item() == "C=0.01"
 
 
-def test_each_cell_chooses_for_itself():
+def test_candidates_are_chosen_per_cell():
     rows = together(
         some("Ours", [0.9], "steps=1, b=1", "validation"),
         some("Ours", [0.8], "steps=2, b=1", "validation"),
@@ -108,7 +110,7 @@ def test_each_cell_chooses_for_itself():
     assert (found[4], found[12]) == ("steps=1, b=1", "steps=2, b=1")
 
 
-def test_ours_is_chosen_on_validation_and_rivals_on_test_or_fairly_on_validation():
+def test_selection_on_validation_or_test_rows():
     rows = together(
         both("Ours", [0.5], "steps=1, b=1", validation=0.9),
         both("Ours", [0.8], "steps=2, b=1", validation=0.1),
@@ -121,7 +123,7 @@ def test_ours_is_chosen_on_validation_and_rivals_on_test_or_fairly_on_validation
     assert (fair["Ours"], fair["w/o PA"]) == (0.5, 0.4)
 
 
-def test_settings_as_methods_of_their_own():
+def test_settings_as_separate_methods():
     rows = together(both("Ours", [0.5], "steps=2, b=1"), both("Ours", [0.6], "steps=2, b=10"), both("PrMV", [0.3]))
     found = spread(rows, "b", "b")
     assert list(found["method"].unique()) == ["Ours b=1", "Ours b=10"]
@@ -129,7 +131,7 @@ def test_settings_as_methods_of_their_own():
     assert [system(name) for name in ("Ours b=10", "PrMV w/ PA", "PrMV (main)")] == ["Ours", "PrMV w/ PA", "PrMV"]
 
 
-def test_the_papers_order_with_the_newcomer_last():
+def test_methods_are_in_the_papers_order():
     assert in_order(["PrSV", "w/o PA", "PrMV", "CL", "Ours b=10", "Ours b=1", "MCL", "Ours"]) == [
         "Ours", "Ours b=1", "Ours b=10", "CL", "PrMV", "MCL", "w/o PA", "PrSV",
     ]  # fmt: skip
@@ -147,7 +149,7 @@ def test_mean_and_standard_error_pool_splits_and_crowds():
     assert found.episodes == 4
 
 
-def test_an_average_counts_every_cell_alike():
+def test_averages_weight_cells_equally():
     rows = together(some("PrMV", [0.2, 0.4]), some("PrMV", [0.7, 0.8, 0.9, 1.0], cell=(12, 5)))
     found = shown(summarise(rows, []))["PrMV"]
     assert found.accuracy == pytest.approx((0.3 + 0.85) / 2)
@@ -155,14 +157,14 @@ def test_an_average_counts_every_cell_alike():
     assert found.stderr == pytest.approx(math.sqrt(0.01 + 0.05 / 12) / 2)
 
 
-def test_who_lacks_a_cell_has_no_average():
+def test_a_method_with_a_missing_cell_has_no_average():
     rows = together(some("PrMV", [0.2, 0.4]), some("PrMV", [0.8, 0.9], cell=(12, 5)), some("PrDS", [0.9, 1.0]))
     assert set(shown(summarise(rows, []))) == {"PrMV"}
     assert set(summarise(rows, ["n_support"])["method"]) == {"PrMV", "PrDS"}
 
 
 @pytest.mark.parametrize(("ahead", "alike"), [(0.18, True), (0.19, False)])
-def test_the_paired_test_at_its_edge(ahead, alike):
+def test_the_paired_test_at_the_significance_level(ahead, alike):
     # Differences ahead ± 0.1 over four episodes: t = ahead * sqrt(3) / 0.1, and t(3) leaves 0.05 beyond ± 3.182.
     base = np.array([0.1, 0.5, 0.3, 0.7])
     rows = together(some("PrMV", base), some("Ours", base + ahead + np.array([0.1, -0.1, 0.1, -0.1])))
@@ -172,7 +174,7 @@ def test_the_paired_test_at_its_edge(ahead, alike):
 
 
 def test_pairs_are_the_same_split_crowd_and_episode():
-    """Episodes that only one of the two has do not count; the order of rows does not matter."""
+    """Episodes of only one method do not count, and the order of rows does not matter."""
     rows = together(
         some("Ours", [0.9, 0.5, 0.7], split=0),
         some("Ours", [0.8], split=1),
@@ -184,7 +186,7 @@ def test_pairs_are_the_same_split_crowd_and_episode():
     assert shown(summarise(rows, []))["PrMV"].p == pytest.approx(2 * student.sf(t, 2))
 
 
-def test_never_and_always_different():
+def test_paired_test_of_constant_differences():
     same, less = np.array([0.5, 0.25, 0.5]), np.array([0.4, 0.15, 0.4])
     assert p_value(same, same) == 1
     assert p_value(same, less) == 0
@@ -207,12 +209,12 @@ def test_a_summary_does_not_depend_on_order_or_level(counts, lots):
     assert other["stderr"].to_numpy() == pytest.approx(one["stderr"].to_numpy(), abs=1e-12)
 
 
-# ---- beside the paper ------------------------------------------------------------------------------------------------
+# ---- comparison with the paper ---------------------------------------------------------------------------------------
 
 
-def test_the_twin_by_hand():
+def test_comparison_with_the_paper_by_hand():
     rows = together(
-        some("Ours", [0.5, 0.9]),  # 0.7 ± 0.2 where the paper has 0.692 ± 0.009
+        some("Ours", [0.5, 0.9]),  # 0.7 ± 0.2; the paper has 0.692 ± 0.009
         some("PrMV", [0.90, 0.91, 0.90, 0.91]),  # far above the paper's 0.666
         some("PrSV", [0.8, 0.9]),
     )
@@ -226,7 +228,7 @@ def test_the_twin_by_hand():
     assert math.isnan(found[(4, 5), "Ours"].accuracy)
     assert found[(4, 5), "Ours"].paper == 0.814
     assert found[(), "Ours"].paper == pytest.approx((0.692 + 0.814) / 2)
-    assert math.isnan(found[(), "Ours"].accuracy)  # one cell of two is no average
+    assert math.isnan(found[(), "Ours"].accuracy)  # one of two cells is missing
     assert "PrSV" not in set(both_there["method"])
     keys = ["n_support", "n_annotators"]
     assert paper_comparison.within(both_there, "Ours", keys) == (1, 1)
@@ -234,8 +236,8 @@ def test_the_twin_by_hand():
     assert paper_comparison.within(both_there, "CL", keys) == (0, 0)
 
 
-def test_on_the_papers_draw_by_hand():
-    """Ours is 0.3 + 0.6 PrMV, give or take 0.02; PrMV has 0.6 here and 0.666 in the paper, whose draw was easier."""
+def test_adjustment_to_the_papers_episodes_by_hand():
+    """Ours is 0.3 + 0.6 PrMV ± 0.02; PrMV has 0.6 here and 0.666 on the easier episodes of the paper."""
     x = np.tile([0.4, 0.6, 0.8], 4)
     rest = np.tile([0.02, -0.02], 6) * np.repeat([1, -1], 6)
     rows = together(some("PrMV", x), some("Ours", 0.3 + 0.6 * x + rest), some("PrSV", x))
@@ -266,7 +268,7 @@ def test_an_average_of_differences_has_the_error_of_a_mean():
     assert ours.in_standard_errors == pytest.approx((0.75 - (0.692 + 0.814) / 2) / error)
 
 
-def test_where_the_paper_gives_no_error_the_runs_own_stands_in():
+def test_our_standard_error_replaces_a_missing_one_of_the_paper():
     summary = pd.DataFrame({"dataset": ["omniglot"], "method": ["LNL"], "accuracy": [0.889], "stderr": [0.01]})
     found = paper_comparison.by_dataset(EXPERIMENTS["noisy-label-learning"], summary).set_index(["dataset", "method"])
     assert found.loc[("omniglot", "LNL"), "in_standard_errors"] == pytest.approx(-0.01 / (0.01 * math.sqrt(2)))
@@ -320,7 +322,7 @@ def test_latex_is_escaped_and_balanced():
 
 
 def two_methods(**place):
-    """Ours is better by 0.1 ± 0.02 than PrMV and hardly different from PrSV."""
+    """Return rows in which Ours is better than PrMV by 0.1 ± 0.02 and close to PrSV."""
     base = np.array([0.5, 0.6, 0.7, 0.6])
     return together(
         both("Ours", base + np.array([0.12, 0.08, 0.12, 0.08]), "steps=2, b=10", validation=0.9, **place),
@@ -365,7 +367,7 @@ def test_the_main_tables(results):
     }
 
 
-def test_tables_are_the_same_when_made_again_and_elsewhere(results, tmp_path_factory):
+def test_tables_are_reproducible(results, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     paper_tables.make("main", results, out)
     first = {file.name: file.read_bytes() for file in (out / "main").iterdir()}
@@ -374,17 +376,17 @@ def test_tables_are_the_same_when_made_again_and_elsewhere(results, tmp_path_fac
     assert not (results / "main" / "tables.md").exists()
 
 
-def test_what_was_not_run_is_a_sentence(tmp_path):
-    told = paper_tables.make("all", tmp_path)
-    assert len(told) == len(EXPERIMENTS)
-    assert "dirichlet-b: there are no rows; run `crowdshot paper run main` first." in told
-    assert "labelme: there are no rows; run `crowdshot paper run labelme` first." in told
+def test_experiments_that_were_not_run_are_reported(tmp_path):
+    messages = paper_tables.make("all", tmp_path)
+    assert len(messages) == len(EXPERIMENTS)
+    assert "dirichlet-b: there are no rows; run `crowdshot paper run main` first." in messages
+    assert "labelme: there are no rows; run `crowdshot paper run labelme` first." in messages
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(CrowdshotError, match="no experiment 'nope'"):
         paper_tables.make("nope", tmp_path)
 
 
-def test_a_method_without_its_rows_is_told(results):
+def test_missing_rows_of_a_method_are_reported(results):
     keep(results, "main", two_methods(cell=(12, 5)).query("method != 'PrSV' and candidate != 'steps=1, b=1'"))
     paper_tables.make("main", results)
     text = (results / "main" / "tables.md").read_text()
@@ -393,7 +395,7 @@ def test_a_method_without_its_rows_is_told(results):
     assert "The average is over the cells that were run." in text
 
 
-def test_averages_by_dataset_borrow_ours_from_main(results):
+def test_averages_by_dataset_use_ours_from_main(results):
     keep(results, "main", two_methods(dataset="miniimagenet"))
     keep(results, "noisy-label-learning", both("LNL", [0.9, 0.9, 0.9, 0.8]))
     paper_tables.make("noisy-label-learning", results)
@@ -402,7 +404,7 @@ def test_averages_by_dataset_borrow_ours_from_main(results):
     assert data.loc[("omniglot", "Ours"), "accuracy"] == pytest.approx(0.7)
     text = (results / "noisy-label-learning" / "tables.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| miniImageNet")]
-    assert lines[0].replace(" ", "").endswith("|0.700(0.042)|–|")  # nobody to compare with
+    assert lines[0].replace(" ", "").endswith("|0.700(0.042)|–|")  # no other method to compare with
     assert "PrMV" not in text
     twin = pd.read_csv(results / "noisy-label-learning" / "average-twin.csv").set_index(["dataset", "method"])
     assert twin.loc[("miniimagenet", "Ours"), "paper"] == 0.542
@@ -419,7 +421,7 @@ def made(results):
     return (results / "main" / "tables.md").read_text()
 
 
-def test_beside_other_encoders_main_has_the_same_settings(results):
+def test_main_has_the_same_settings_as_other_encoders(results):
     keep(results, "main", together(two_methods(), both("Ours", [0.3] * 4, "steps=2, b=100", validation=0.1)))
     keep(results, "each-cell", together(both("Ours", [0.4] * 4, "steps=2, b=100"), both("PrMV", [0.2] * 4)))
     paper_tables.make("each-cell", results)
@@ -445,7 +447,7 @@ def test_ours_by_steps_chooses_b_on_validation(results):
 
 
 def test_settings_are_compared_on_the_same_episodes(results):
-    """The second cell knows two steps alone: an average over it would compare J with cells, not with J."""
+    """The second cell has only two steps; averages with it would mix the effects of cells and of J."""
     keep(results, "main", both("Ours", [0.1] * 4, "steps=2, b=10", cell=(12, 5)))
     paper_tables.make("em-steps,dirichlet-b", results)
     data = pd.read_csv(results / "em-steps" / "omniglot.csv").set_index("J")["accuracy"]
@@ -453,11 +455,11 @@ def test_settings_are_compared_on_the_same_episodes(results):
     data = pd.read_csv(results / "dirichlet-b" / "average.csv").set_index("method")["accuracy"]
     assert dict(data) == pytest.approx({"Ours b=1": 0.9, "Ours b=10": 0.7})
     for name in ("em-steps", "dirichlet-b"):
-        told = "Over the 1 of 2 cells and splits that were run with all these settings."
-        assert told in (results / name / "tables.md").read_text()
+        message = "Over the 1 of 2 cells and splits that were run with all these settings."
+        assert message in (results / name / "tables.md").read_text()
 
 
-def test_spammers_choose_settings_by_cell_not_by_crowd(tmp_path):
+def test_settings_for_spammers_are_chosen_per_cell(tmp_path):
     rows = together(
         both("CL", [0.9, 0.9], "iterations=10"),
         some("CL", [0.1, 0.1], "iterations=10", crowd=LAST),
@@ -467,16 +469,16 @@ def test_spammers_choose_settings_by_cell_not_by_crowd(tmp_path):
     keep(tmp_path, "main", rows)
     paper_tables.make("spammers", tmp_path)
     data = pd.read_csv(tmp_path / "spammers" / "omniglot.csv").set_index("spammers")["accuracy"]
-    assert dict(data) == pytest.approx({0.1: 0.6, 0.4: 0.5})  # 100 iterations: 0.55 on average, where 10 have 0.5
+    assert dict(data) == pytest.approx({0.1: 0.6, 0.4: 0.5})  # 100 iterations have a mean of 0.55, 10 have 0.5
 
 
-def test_a_toy_says_that_it_is_one(results):
+def test_tables_of_toy_runs_are_marked(results):
     Store(results, "main", "omniglot").note_run({"command": "crowdshot paper run main --quick"})
     paper_tables.make("main", results)
     assert "TOY SIZE" in (results / "main" / "tables.md").read_text()
 
 
-def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
+def test_a_method_of_a_missing_package_is_marked(results):
     keep(results, "main", together(both("Ours plus", [0.3] * 4), both("Stars", [0.3] * 4)))
     paper_tables.make("main", results)
     text = (results / "main" / "tables.md").read_text()
@@ -486,7 +488,7 @@ def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
     assert "Stars: from a package that is not installed." in text
 
 
-def test_what_joins_the_papers_systems_is_marked(monkeypatch):
+def test_methods_added_to_the_papers_are_marked(monkeypatch):
     monkeypatch.setattr(paper_comparison, "ADDED", ("PrSV", "NN", "NNMV"))
     names = ["Ours", "PrSV", "PrSV wide", "NNMV", "NN b=2", "labeling-search"]
     assert [*map(paper_comparison.column_name, names)] == [
@@ -499,11 +501,11 @@ def test_what_joins_the_papers_systems_is_marked(monkeypatch):
     ]
 
 
-# ---- what tables are made of -----------------------------------------------------------------------------------------
+# ---- sources of tables -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_tables_say_which_rows_they_are_made_of(tmp_path):
+def test_tables_name_their_rows(tmp_path):
     def last_line():
         paper_tables.make("main", tmp_path)
         return (tmp_path / "main" / "tables.md").read_text().splitlines()[-1]
@@ -522,11 +524,11 @@ COMMITTED = Path(__file__).parents[2] / "results"
 
 
 @pytest.mark.parametrize("page", sorted(COMMITTED.glob("*/tables.md")), ids=lambda page: page.parent.name)
-def test_committed_tables_are_made_of_the_committed_rows(page):
-    """`crowdshot paper tables` has to follow whatever changes rows; many tables show rows of other experiments."""
-    told = re.findall(r"([\w-]+/[\w-]+) \(([0-9a-f]{8})\)", page.read_text().splitlines()[-1])
-    assert told
-    for place, number in told:
+def test_committed_tables_belong_to_the_committed_rows(page):
+    """Run `crowdshot paper tables` after every change of rows; many tables use rows of other experiments."""
+    sources = re.findall(r"([\w-]+/[\w-]+) \(([0-9a-f]{8})\)", page.read_text().splitlines()[-1])
+    assert sources
+    for place, number in sources:
         assert f"{zlib.crc32((COMMITTED / place / 'rows.parquet').read_bytes()):08x}" == number, place
 
 
@@ -577,13 +579,13 @@ def test_the_command(results):
 # ---- beyond the paper ------------------------------------------------------------------------------------------------
 
 
-def test_the_share_of_the_gap_that_labelings_closes():
-    """Two cells; soft votes 0.5 on average, Labelings 0.6, true matrices 0.75, true labels 0.9; rivals 0.55 and 0.4."""
+def test_share_of_the_gap_closed_by_labelings():
+    """Means: soft votes 0.5, Labelings 0.6, true matrices 0.75, true labels 0.9, other methods 0.55 and 0.4."""
     accuracies = {
         "labeling-search": (0.5, 0.7),
         "PrSV wide": (0.4, 0.6),
         "EM wide": (0.5, 0.62),
-        "labeling-search narrow": (0.9, 0.9),  # a variant is no rival, and neither is a ceiling, nor what is our own
+        "labeling-search narrow": (0.9, 0.9),  # variants, upper bounds and our own methods are not compared methods
         "combined": (0.9, 0.9),
         "True matrices": (0.7, 0.8),
         "True labels": (0.9, 0.9),
@@ -601,17 +603,17 @@ def test_the_share_of_the_gap_that_labelings_closes():
     assert found is not None
     ((label,), cells, _) = found.lines[0]
     assert len(found.lines) == 1, "LabelMe lacks a ceiling"
-    told = dict(zip(found.columns, cells, strict=True))
+    values = dict(zip(found.columns, cells, strict=True))
     assert label == "Omniglot"
-    assert told["best rival"] == "0.550 (PrDS)"
-    assert told["best rival, wide"] == "0.560 (EM wide)"
-    assert (told["labeling-search"], told["ahead"]) == ("0.600", "1 of 2")
-    assert (told["closed"], told["closed of that"]) == ("40%", "25%")
-    assert told["calibration error"] == "0.100"
+    assert values["best rival"] == "0.550 (PrDS)"
+    assert values["best rival, wide"] == "0.560 (EM wide)"
+    assert (values["labeling-search"], values["ahead"]) == ("0.600", "1 of 2")
+    assert (values["closed"], values["closed of that"]) == ("40%", "25%")
+    assert values["calibration error"] == "0.100"
     assert paper_tables.table({"omniglot": rows[rows["method"] == "labeling-search"]}) is None
 
 
-def test_a_caption_names_everyone_who_is_chosen_on_validation():
+def test_captions_name_methods_chosen_on_validation():
     rows = together(
         both("Ours", [0.5], "steps=2, b=100"),
         both("PrDS", [0.4], "steps=2"),
@@ -625,5 +627,5 @@ def test_a_caption_names_everyone_who_is_chosen_on_validation():
     )
     assert fair.caption.endswith(paper_tables.FAIR)
     assert papers.columns == ("Ours", "PrDS", "labeling-search"), "nothing was run of the others"
-    (told,) = [note for note in papers.notes if note.startswith("Not run: ")]
-    assert told.split(": ")[1].startswith("features, combined, labeling-search narrow")
+    (note_of_missing,) = [note for note in papers.notes if note.startswith("Not run: ")]
+    assert note_of_missing.split(": ")[1].startswith("features, combined, labeling-search narrow")

@@ -1,4 +1,4 @@
-"""Two stores side by side: differences, their standard errors and p worked out by hand."""
+"""Compare two stores: differences, standard errors and p-values by hand."""
 
 import math
 
@@ -19,7 +19,7 @@ def stores(folder, one, other):
     return folder / "a", folder / "b"
 
 
-def test_a_cell_is_compared_episode_by_episode(tmp_path):
+def test_a_cell_is_compared_by_episode(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.3, 0.6, 0.9])])
     (row,) = paper_comparison.compare(a, b).itertuples()
     # differences 0.1, 0.2, 0: mean 0.1, standard deviation 0.1
@@ -29,7 +29,7 @@ def test_a_cell_is_compared_episode_by_episode(tmp_path):
     assert row.episodes == 3
 
 
-def test_only_what_both_have_is_compared_and_settings_are_chosen_on_validation(tmp_path):
+def test_common_rows_are_compared_with_settings_chosen_on_validation(tmp_path):
     one = [
         both("PrDS", [0.5], "steps=1", validation=0.4),
         both("PrDS", [0.1], "steps=2", validation=0.6),
@@ -47,7 +47,7 @@ def test_only_what_both_have_is_compared_and_settings_are_chosen_on_validation(t
 
 
 def test_a_part_of_a_store_does_not_differ_from_it(tmp_path):
-    """Over both splits steps=1 is the better on validation (0.7 against 0.6), on the first alone steps=2."""
+    """Validation prefers steps=1 over both splits (0.7 to 0.6), and steps=2 on the first split."""
     first = [both("PrDS", [0.2, 0.4], "steps=1", validation=0.5), both("PrDS", [0.6, 0.9], "steps=2", validation=0.6)]
     second = [
         both("PrDS", [0.5, 0.5], "steps=1", validation=0.9, split=1),
@@ -61,21 +61,21 @@ def test_a_part_of_a_store_does_not_differ_from_it(tmp_path):
     )
 
 
-def test_settings_that_differ_are_told(tmp_path):
+def test_different_settings_are_reported(tmp_path):
     one = [both("PrDS", [0.5], "steps=1", validation=0.6), both("PrDS", [0.1], "steps=2", validation=0.4)]
     other = [both("PrDS", [0.5], "steps=1", validation=0.4), both("PrDS", [0.1], "steps=2", validation=0.6)]
     a, b = stores(tmp_path, [*one, both("PrMV", [0.5])], [*other, both("PrMV", [0.5])])
-    told = paper_comparison.comparison_text(paper_comparison.compare(a, b), a, b)
-    assert "Validation chose different settings: PrDS 4 3 (steps=1 → steps=2)." in told
+    text = paper_comparison.comparison_text(paper_comparison.compare(a, b), a, b)
+    assert "Validation chose different settings: PrDS 4 3 (steps=1 → steps=2)." in text
 
 
-def test_episodes_that_one_store_lacks_do_not_count(tmp_path):
+def test_episodes_of_one_store_only_do_not_count(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.2, 0.4])])
     (row,) = paper_comparison.compare(a, b).itertuples()
     assert (row.episodes, row.one, row.difference, row.p) == (2, pytest.approx(0.3), 0, 1)
 
 
-def test_an_average_has_every_cell_alike(tmp_path):
+def test_averages_weight_cells_equally(tmp_path):
     one = [both("PrMV", [0.2, 0.4]), both("PrMV", [0.5, 0.5, 0.5, 0.5], cell=(12, 5))]
     other = [both("PrMV", [0.4, 0.8]), both("PrMV", [0.5, 0.5, 0.5, 0.7], cell=(12, 5))]
     table = paper_comparison.compare(*stores(tmp_path, one, other))
@@ -94,7 +94,7 @@ def test_the_command(tmp_path):
     assert pd.read_csv(tmp_path / "d.csv")["difference"].item() == pytest.approx(0.1)
 
 
-def test_nothing_in_common_is_one_sentence(tmp_path):
+def test_stores_without_common_cells_are_refused(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2])], [both("PrSV", [0.3])])
     with pytest.raises(CrowdshotError, match="has no cell in common"):
         paper_comparison.compare(a, b)

@@ -1,4 +1,4 @@
-"""Work spread over processes: each job once, failures told in one sentence."""
+"""Test parallel work: each job runs once, and failures are reported."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def test_devices():
 
 
 def _note_who(folder, number, device):
-    """Each process waits until another one works too."""
+    """Wait until another process works too."""
     (folder / f"{number}-{device}-{os.getpid()}").touch()
     wait_until(lambda: len({file.name.split("-")[2] for file in folder.iterdir()}) == 2)
 
@@ -38,7 +38,7 @@ def _die(number, device):
 
 
 @pytest.mark.slow
-def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
+def test_several_processes_share_the_work_and_report_failures(tmp_path):
     ticks = []
     parallel.run_all(_note_who, [(tmp_path, i) for i in range(5)], ["cpu", "cpu"], lambda *x: ticks.append(x))
     names = [file.name.split("-") for file in tmp_path.iterdir()]
@@ -52,14 +52,14 @@ def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
         parallel.run_all(_die, [(0,)], ["cpu", "cpu"], lambda *x: None)
 
 
-def test_no_work_needs_no_process(monkeypatch):
+def test_no_work_starts_no_process(monkeypatch):
     ticks, started = [], []
     monkeypatch.setattr(parallel, "ProcessPoolExecutor", lambda *x, **y: started.append(x))
     parallel.run_all(_die, [], ["cpu", "cpu"], lambda *x: ticks.append(x))
     assert (started, ticks) == ([], [])
 
 
-def test_ray_that_is_not_there_is_one_sentence(monkeypatch):
+def test_a_missing_ray_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CrowdshotError, match=re.escape("pip install 'crowdshot[ray]'")):
         parallel.run_all_on_ray(_fail, [], ["cpu"], lambda *x: None)
