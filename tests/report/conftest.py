@@ -1,4 +1,4 @@
-"""A report that is full of names that would be scripts, opened in a browser."""
+"""Fixtures that open a report with hostile names in a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from .hostile import CLASSES, COLOURS, HACK, PEOPLE
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """90 items with images, 50 of them labelled, whose names, annotators and classes are as bad as they come."""
+    """Write a report on 90 items with images, 50 of them labelled, and hostile names everywhere."""
     folder = tmp_path_factory.mktemp("report")
     random = np.random.default_rng(0)
     truth = np.arange(90) % 4
@@ -33,13 +33,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         paths.append(folder / f"{i}.png")
         noise = COLOURS[k] + 25 * random.normal(size=(50, 80 if i % 2 else 40, 3))
         Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(paths[-1])
-    said = np.full((90, len(PEOPLE)), None, dtype=object)
+    answers = np.full((90, len(PEOPLE)), None, dtype=object)
     for i in range(50):
         for who in range(len(PEOPLE)):
             if random.random() < 0.7 or who == len(PEOPLE) - 1:
                 right = random.random() < (0.8 if who < len(PEOPLE) - 1 else 0)
-                said[i, who] = CLASSES[truth[i] if right else random.integers(4)]
-    labels = Annotations.from_matrix(said, items=names, annotators=PEOPLE)
+                answers[i, who] = CLASSES[truth[i] if right else random.integers(4)]
+    labels = Annotations.from_matrix(answers, items=names, annotators=PEOPLE)
     embeddings = (np.eye(4)[truth] + 0.8 * random.normal(size=(90, 4))).astype(np.float32)
     clf = CrowdClassifier("identity")
     vectors = clf.embed(embeddings)
@@ -54,7 +54,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_page(browser: Any, report: Path) -> Iterator[Any]:
-    """Opens the report; what the browser complains about, or asks the network for, is in ``page.heard``."""
+    """Return a function that opens the report; ``page.heard`` has messages, errors, dialogs and requests."""
     contexts = []
 
     def opener(file: Path = report, **options: Any) -> Any:

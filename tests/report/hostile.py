@@ -1,4 +1,4 @@
-"""Names as bad as they come, and what tests look at in a browser."""
+"""Hostile names, and helpers for tests in a browser."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Classes: their sizes and confusions, and those that may be typos."""
+"""Test classes in the report: sizes, confusions and possible typos."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from crowdshot.report.page.thresholds import STEPS
 from .made import basis_of, report_on
 
 
-def test_a_class_that_no_item_is_is_folded_into_a_line():
+def test_classes_without_items_are_summarised():
     truth = np.array([0] * 30 + [1] * 30)
-    said = np.column_stack([truth, truth, truth])
-    said[0, 0], said[1, 1], said[40, 2] = 2, 3, 3
+    answers = np.column_stack([truth, truth, truth])
+    answers[0, 0], answers[1, 1], answers[40, 2] = 2, 3, 3
     posterior = np.eye(6)[truth]
-    basis = basis_of(posterior, said, classes=["street", "coast", "Streeet", "tree", "highway", "coasts"])
+    basis = basis_of(posterior, answers, classes=["street", "coast", "Streeet", "tree", "highway", "coasts"])
     odd = find_odd(basis)
     assert [tuple(each) for each in odd] == [(2, 1, 0), (3, 2, -1), (4, 0, -1), (5, 0, -1)]
     found, page, _ = report_on(basis)
@@ -29,7 +29,7 @@ def test_a_class_that_no_item_is_is_folded_into_a_line():
     assert "Streeet (chosen once, similar to street), tree (chosen 2 times), highway (never chosen)" in page.text
 
 
-def test_a_class_said_once_is_perhaps_another_even_where_an_item_is_believed_to_be_it():
+def test_a_rare_class_may_be_a_typo_even_as_consensus():
     truth = np.array([0] * 30 + [1] * 29 + [2])
     basis = basis_of(np.eye(3)[truth], np.column_stack([truth, truth]), classes=["street", "coast", "stret"])
     assert [tuple(each) for each in find_odd(basis)] == [(2, 2, 0)]
@@ -37,7 +37,7 @@ def test_a_class_said_once_is_perhaps_another_even_where_an_item_is_believed_to_
     assert find_odd(other) == []
 
 
-def test_what_the_crowd_confuses_once():
+def test_most_confused_classes_by_hand():
     posterior = np.eye(3)[[0, 0, 0, 1, 1, 2]]
     basis = basis_of(posterior, [[0, 1], [1, 1], [0, 0], [1, 1], [1, 0], [2, -1]])
     crowd = confusion_of(list(summarise_annotators(basis)), 3)
@@ -45,7 +45,7 @@ def test_what_the_crowd_confuses_once():
     assert [tuple(each) for each in most_confused(crowd)] == [(0, 1, 3, 0.5), (1, 0, 1, 0.25)]
 
 
-def test_sizes_and_what_is_settled_at_each_threshold():
+def test_sizes_and_accepted_items_at_each_threshold():
     posterior = [[0.95, 0.05], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
     basis = basis_of(posterior, [[0], [0], [1], [-1]])
     first, second = describe_classes(basis, None, choose_examples(basis))

@@ -1,4 +1,4 @@
-"""`--export`: a dataset of what is sure enough, that other tools read, and that stays in its folder."""
+"""Test `--export`: a dataset of confident items for other tools, written only to its folder."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ EVIL = ["../../up", "CON", "a/b", "a_b", "Cat", "cat", "metadata.csv", ".", ""]
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Five pictures, two of the same name."""
+    """Write five images, two with the same name."""
     paths = [tmp_path / "photos" / name for name in ("1.png", "2.png", "more/1.png", "3.png", "4.png")]
     for i, path in enumerate(paths):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 def crowd(photos: list[Path], classes=("cat", "dog")) -> tuple[pd.DataFrame, Annotations]:
-    """Three cats and a dog at 0.9 or more, and a dog at 0.6, whom nobody labelled."""
+    """Return three cats and a dog with confidence 0.9 or more, and an unlabelled dog with 0.6."""
     items = [path.relative_to(photos[0].parent).as_posix() for path in photos]
     cat, dog = classes
     ann = Annotations.from_matrix(
@@ -41,7 +41,7 @@ def crowd(photos: list[Path], classes=("cat", "dog")) -> tuple[pd.DataFrame, Ann
     return table, ann
 
 
-def test_all_files_tell_of_what_is_sure_enough(photos, tmp_path):
+def test_all_files_contain_the_confident_items(photos, tmp_path):
     table, ann = crowd(photos)
     files = write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
     assert sorted(path.name for path in files) == [*FILES[:6], "images", FILES[6]]
@@ -58,9 +58,9 @@ def test_all_files_tell_of_what_is_sure_enough(photos, tmp_path):
     metadata = pd.read_csv(tmp_path / "out" / "images" / "metadata.csv")
     assert metadata["file_name"].tolist() == ["cat/1.png", "cat/2.png", "cat/1 (2).png", "dog/3.png"]
     assert metadata["label"].tolist() == ["cat", "cat", "cat", "dog"]
-    said = pd.read_csv(tmp_path / "out" / "crowdkit.csv")
-    assert list(said) == ["task", "worker", "label"]
-    assert len(said) == 7
+    labels = pd.read_csv(tmp_path / "out" / "crowdkit.csv")
+    assert list(labels) == ["task", "worker", "label"]
+    assert len(labels) == 7
     cleanlab = pd.read_csv(tmp_path / "out" / "cleanlab.csv", index_col=0)
     np.testing.assert_array_equal(cleanlab, [[0, 0], [0, np.nan], [0, 1], [1, 1]])
     tasks = json.loads((tmp_path / "out" / "label-studio.json").read_text("utf-8"))
@@ -73,7 +73,7 @@ def test_all_files_tell_of_what_is_sure_enough(photos, tmp_path):
     assert back.to_frame().iloc[:, [0, 2]].to_numpy().tolist() == table.iloc[:4, :2].to_numpy().tolist()
 
 
-def test_other_packages_take_them(photos, tmp_path):
+def test_other_packages_read_the_files(photos, tmp_path):
     from crowdkit.aggregation import MajorityVote
 
     table, ann = crowd(photos)
@@ -92,13 +92,13 @@ def test_links_lead_to_the_images_and_copies_are_the_images(photos, tmp_path, co
     assert found.is_symlink() is not copies
     assert found.read_bytes() == photos[3].read_bytes()
     if not copies:
-        assert not os.path.isabs(os.readlink(found))  # both may be moved together
+        assert not os.path.isabs(os.readlink(found))  # relative, so that images and export can be moved together
         tmp_path.rename(tmp_path.with_name("moved"))
         assert (tmp_path.with_name("moved") / "out" / "images" / "dog" / "3.png").exists()
         tmp_path.with_name("moved").rename(tmp_path)
 
 
-def test_what_was_exported_before_is_replaced_and_nothing_else(photos, tmp_path):
+def test_only_an_earlier_export_is_replaced(photos, tmp_path):
     table, ann = crowd(photos)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
@@ -112,7 +112,7 @@ def test_what_was_exported_before_is_replaced_and_nothing_else(photos, tmp_path)
 
 
 @pytest.mark.parametrize("evil", EVIL[:-1])
-def test_no_class_leads_out_of_the_folder(photos, tmp_path, evil):
+def test_class_names_cannot_leave_the_folder(photos, tmp_path, evil):
     table, ann = crowd(photos, (evil, "dog"))
     before = sorted(tmp_path.rglob("*"))
     write_export(Export(tmp_path / "a" / "out"), table, ann, LabelsRead(ann), photos)
@@ -125,14 +125,14 @@ def test_no_class_leads_out_of_the_folder(photos, tmp_path, evil):
         assert (tmp_path / "a" / "out" / "images" / row["file_name"]).is_file()
 
 
-def test_classes_that_differ_in_case_have_folders_of_their_own(photos, tmp_path):
+def test_classes_that_differ_in_case_have_separate_folders(photos, tmp_path):
     table, ann = crowd(photos, ("Cat", "cat"))
     write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
     folders = sorted(path.name for path in (tmp_path / "out" / "images").iterdir())
     assert folders == ["Cat", "cat (2)", "metadata.csv"]
 
 
-def test_sets_of_labels_have_no_folders_of_their_own(photos, tmp_path):
+def test_sets_of_labels_have_no_separate_folders(photos, tmp_path):
     table, ann = crowd(photos, ("cat;outdoor", "dog"))
     write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann, several=True), photos)
     folder = tmp_path / "out" / "images"
@@ -144,7 +144,7 @@ def test_sets_of_labels_have_no_folders_of_their_own(photos, tmp_path):
     assert len(coco["annotations"]) == 7
 
 
-def test_nothing_sure_enough_is_told(photos, tmp_path):
+def test_an_export_without_confident_items_warns(photos, tmp_path):
     table, ann = crowd(photos)
     with pytest.warns(UserWarning, match=r"No item has a probability of 1 or more \(the highest is 0.99\)"):
         write_export(Export(tmp_path / "out", 1.0), table, ann, LabelsRead(ann), photos)
@@ -153,13 +153,13 @@ def test_nothing_sure_enough_is_told(photos, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["photos", "photos/out", "."])
-def test_it_does_not_mix_with_what_is_read(photos, tmp_path, where):
+def test_the_export_must_not_overlap_the_input(photos, tmp_path, where):
     with pytest.raises(CrowdshotError, match="overlaps") as error:
         Export(tmp_path / where).check(tmp_path / "photos")
     assert (error.value.argument, error.value.found) == ("export", str(tmp_path / where))
 
 
-def test_images_of_somebody_else_are_left_alone(photos, tmp_path):
+def test_other_images_are_not_overwritten(photos, tmp_path):
     (tmp_path / "out" / "images").mkdir(parents=True)
     with pytest.raises(CrowdshotError, match="not exported by crowdshot") as error:
         Export(tmp_path / "out").check()
@@ -169,7 +169,7 @@ def test_images_of_somebody_else_are_left_alone(photos, tmp_path):
     assert (error.value.argument, error.value.found) == ("threshold", 90)
 
 
-def test_texts_stand_beside_their_labels(photos, tmp_path):
+def test_texts_are_exported_with_their_labels(photos, tmp_path):
     table, ann = crowd(photos)
     texts = ["a", "b", "c, d", "e", "f"]
     write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), texts=texts)

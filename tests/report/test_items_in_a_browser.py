@@ -1,4 +1,4 @@
-"""Items in a real browser: enlarged, stepped through, accepted and corrected, and taken away as known truth."""
+"""Test items in a browser: viewer, keyboard review, corrections, and the download of decisions."""
 
 import csv
 from pathlib import Path
@@ -32,7 +32,7 @@ def decisions(page: Any) -> dict[str, Any]:
 def test_labels_are_accepted_corrected_kept_and_downloaded_by_keyboard(open_page) -> None:
     page = open_page()
     data = decisions(page)
-    assert sorted(data["classes"]) == sorted(CLASSES)  # as they were written, whatever they hold
+    assert sorted(data["classes"]) == sorted(CLASSES)  # exactly as written
     assert page.locator("#decisions [data-do=download]").is_disabled()
     page.locator("#item-list > li [data-do=confirm]").first.press("Enter")
     page.locator("#item-list > li [data-do=open]").nth(1).press("Enter")
@@ -73,7 +73,7 @@ def test_labels_are_accepted_corrected_kept_and_downloaded_by_keyboard(open_page
     assert page.heard == []
 
 
-def test_a_picture_is_enlarged_by_a_tap_and_the_viewer_fits_a_phone(open_page) -> None:
+def test_a_tap_enlarges_an_image_and_the_viewer_fits_a_phone(open_page) -> None:
     page = open_page(viewport={"width": 375, "height": 812}, has_touch=True)
     small = page.locator("#item-list .preview").first
     small.tap()
@@ -89,7 +89,7 @@ def test_a_picture_is_enlarged_by_a_tap_and_the_viewer_fits_a_phone(open_page) -
     assert not page.locator("#viewer").is_visible()
 
 
-def test_without_a_script_nothing_is_promised(open_page) -> None:
+def test_without_scripts_there_are_no_review_buttons(open_page) -> None:
     page = open_page(java_script_enabled=False)
     assert not visible(page, "#decisions, #viewer, .actions")
     assert "pass it to adapt --gold" in page.inner_text("#items noscript")
@@ -98,17 +98,17 @@ def test_without_a_script_nothing_is_promised(open_page) -> None:
 TEXTS = ["Fine film,\nlong but fine.", "<script>window.hacked = 1</script> dull", "שלום עולם", "x" * 5000]
 
 
-def test_texts_are_shown_as_text_and_known_truth_is_taken_along(open_page, tmp_path: Path) -> None:
+def test_texts_are_escaped_and_gold_is_downloaded(open_page, tmp_path: Path) -> None:
     x = np.eye(2)[np.arange(40) % 2] + 0.5 * np.random.default_rng(0).normal(size=(40, 2))
-    said = np.column_stack([np.arange(40) % 2, np.arange(40) % 3 % 2])
+    answers = np.column_stack([np.arange(40) % 2, np.arange(40) % 3 % 2])
     clf = CrowdClassifier("identity")
     embeddings = clf.embed(x)
-    clf.fit_embeddings(embeddings, said, gold={0: 1})
+    clf.fit_embeddings(embeddings, answers, gold={0: 1})
     run = Run(["l.csv"], "t.csv", [], {}, "crowdshot adapt", texts=[TEXTS[i % 4] for i in range(40)])
     found = facts.gather(clf, embeddings, run)
     write_page(tmp_path / "report.html", found)
     page = open_page(tmp_path / "report.html", viewport={"width": 375, "height": 812})
-    assert 0 not in [item.row for item in found.items]  # its truth is known
+    assert 0 not in [item.row for item in found.items]  # a gold item
     first = found.items[0].row
     assert page.inner_text("#item-list .preview >> nth=0") == TEXTS[first % 4]
     page.locator("#item-list [data-do=confirm]").first.press("Enter")

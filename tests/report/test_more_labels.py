@@ -1,4 +1,4 @@
-"""The curve of how many more labels settle how many items."""
+"""Test the curve of accepted items by number of further labels."""
 
 import re
 
@@ -18,12 +18,12 @@ CURVE = Curve(0.9, np.arange(11) * 25.0, STRAIGHT, STRAIGHT**0.5, STRAIGHT**2, F
 
 
 def uncertain(n_items=60):
-    said, truth = crowd([coin(0.8, 2)] * 4, n_items)
+    labels, truth = crowd([coin(0.8, 2)] * 4, n_items)
     sure = np.random.default_rng(0).uniform(0.55, 0.99, n_items)
-    return basis_of(np.where(np.eye(2)[truth] > 0, sure[:, None], 1 - sure[:, None]), said)
+    return basis_of(np.where(np.eye(2)[truth] > 0, sure[:, None], 1 - sure[:, None]), labels)
 
 
-def test_curves_are_the_forecasts():
+def test_curves_equal_the_forecasts():
     basis = uncertain()
     found = curves(basis)
     assert [curve.accepted_at for curve in found] == list(LISTED)
@@ -37,7 +37,7 @@ def test_curves_are_the_forecasts():
 
 def test_a_curve_as_paths():
     plot = Plot(CURVE)
-    assert plot.floor == 0.3  # the worst begins at 0.62² = 0.38
+    assert plot.floor == 0.3  # the worst case starts at 0.62² = 0.38
     assert plot.shares == [1.0, 0.8, 0.6, 0.4]
     assert plot.counts == [0, 50, 100, 150, 200, 250]
     points = re.findall(r"([\d.]+) ([\d.]+)", plot.line)

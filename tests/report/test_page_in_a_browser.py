@@ -1,4 +1,4 @@
-"""The report in a real browser (`conftest.py`)."""
+"""Test the report in a browser (`conftest.py`)."""
 
 import io
 import itertools
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [375, 1280, 1920])
-def test_it_opens_quietly_and_nothing_sticks_out(open_page, scheme: str, width: int) -> None:
+def test_the_page_opens_without_messages_and_fits_the_width(open_page, scheme: str, width: int) -> None:
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": 800})
     page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
     assert page.heard == []
@@ -47,7 +47,7 @@ def test_a_name_is_shown_as_it_is(open_page) -> None:
 
 def test_sorting_annotators(open_page) -> None:
     page = open_page()
-    assert column(page, "name")[0] == "guesser"  # whose interval ends lowest
+    assert column(page, "name")[0] == "guesser"  # has the lowest upper bound
     sort = page.locator("form[data-for=people-list] select[name=sort]")
     for key, down in {"labels": True, "agreement": False, "high": False}.items():
         sort.select_option(key)
@@ -58,7 +58,7 @@ def test_sorting_annotators(open_page) -> None:
     assert names.index("guesser") < names.index("ordinary") < names.index("שלום עולם \u202eevil")
 
 
-def test_a_line_below_which_one_pays_or_retrains(open_page) -> None:
+def test_annotators_below_a_chosen_accuracy(open_page) -> None:
     page = open_page()
     ends = dict(zip(column(page, "name"), map(float, column(page, "high")), strict=True))
     line = page.locator("#line")
@@ -99,7 +99,7 @@ def test_filtering_annotators(open_page) -> None:
     assert column(page, "name") == ["guesser"]
     assert form.locator("output").inner_text() == "1 of 1 shown"
     form.locator("select[name=kind]").select_option("")
-    form.locator("input").fill("<SCRIPT>")  # in its name, or among what it confuses
+    form.locator("input").fill("<SCRIPT>")  # in the name, or in confused classes
     assert PEOPLE[0] in column(page, "name")
     form.locator("input").fill("nobody is called so")
     assert column(page, "name") == []
@@ -128,9 +128,9 @@ def test_filtering_items_and_showing_more(open_page) -> None:
     assert all("plain-" in element.inner_text() for element in visible(page, "#item-list > li"))
 
 
-def test_the_map_shows_an_item_and_its_picture(open_page) -> None:
+def test_the_map_shows_an_item_and_its_image(open_page) -> None:
     page = open_page()
-    page.locator("nav a[href='#map']").press("Enter")  # which opens it
+    page.locator("nav a[href='#map']").press("Enter")  # opens the section
     chart = page.locator("#chart")
     chart.scroll_into_view_if_needed()
     assert not page.is_visible("#tip")
@@ -176,11 +176,13 @@ def test_the_map_by_keyboard_and_one_class_alone(open_page) -> None:
 
 
 @pytest.mark.parametrize("width", [375, 1280])
-def test_names_on_the_map_are_apart(open_page, width: int) -> None:
+def test_names_on_the_map_do_not_overlap(open_page, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 900})
     page.locator("#map-title + details > summary").click()
     measure = "all => all.map(one => one.getBoundingClientRect().toJSON())"
-    chart, *boxes = page.eval_on_selector_all("#points, #points .label", measure)  # at once, as the page may scroll
+    chart, *boxes = page.eval_on_selector_all(
+        "#points, #points .label", measure
+    )  # in one call, because the page may scroll
     assert len(boxes) == 4
     for one, two in itertools.combinations(boxes, 2):
         apart = one["x"] + one["width"] <= two["x"] or two["x"] + two["width"] <= one["x"]
@@ -201,7 +203,7 @@ def test_a_tap_on_a_phone_shows_an_item(open_page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
-def test_without_a_script_all_can_be_read(open_page) -> None:
+def test_the_page_is_readable_without_scripts(open_page) -> None:
     page = open_page(java_script_enabled=False)
     assert len(visible(page, "#people-list > li")) == len(PEOPLE)
     assert len(visible(page, "#item-list > li")) > 12
@@ -213,7 +215,7 @@ def test_without_a_script_all_can_be_read(open_page) -> None:
     assert visible(page, "#people-list .matrix")
 
 
-def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
+def test_the_security_policy_blocks_scripts(open_page) -> None:
     page = open_page()
     page.evaluate(
         """() => {
@@ -232,7 +234,7 @@ def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(375, 812), (1280, 800), (1920, 1080)])
-def test_the_first_screen_has_the_tiles_and_begins_to_say_what_to_do(open_page, width: int, height: int) -> None:
+def test_the_first_screen_has_the_tiles_and_the_start_of_next_steps(open_page, width: int, height: int) -> None:
     page = open_page(viewport={"width": width, "height": height})
     assert len(visible(page, "#answer .tile")) == 4
     assert page.locator("#next").bounding_box()["y"] < height
@@ -242,7 +244,7 @@ def test_the_first_screen_has_the_tiles_and_begins_to_say_what_to_do(open_page, 
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
 
 
-def test_pictures_are_seen(open_page) -> None:
+def test_images_are_visible(open_page) -> None:
     page = open_page()
     card = page.locator("#item-list > li").first
     row = int(card.locator(".picture use").get_attribute("href").removeprefix("#p"))
@@ -252,9 +254,9 @@ def test_pictures_are_seen(open_page) -> None:
 
 
 def counts(page) -> dict[str, int]:
-    told = {name: page.inner_text(f"[data-at={name}] >> nth=0") for name in ("accepted", "person")}
+    texts = {name: page.inner_text(f"[data-at={name}] >> nth=0") for name in ("accepted", "person")}
     shown = page.eval_on_selector_all("#item-list > li:not([data-kind=accepted])", "all => all.length")
-    return {name: int(text.replace(",", "")) for name, text in told.items()} | {"shown": shown}
+    return {name: int(text.replace(",", "")) for name, text in texts.items()} | {"shown": shown}
 
 
 def test_the_threshold_recounts_the_page(open_page) -> None:
@@ -274,7 +276,7 @@ def test_the_threshold_recounts_the_page(open_page) -> None:
     assert [figure.get_attribute("data-curve") for figure in visible(page, ".curve")] == ["99\u00a0%"]
     page.keyboard.press("Home")
     low = counts(page)
-    assert low["accepted"] >= 49  # half is little to ask for
+    assert low["accepted"] >= 49  # a threshold of one half accepts most items
     kinds = page.eval_on_selector_all("#item-list > li", "all => all.map(one => one.dataset.kind)")
     assert [kind == "open" or kind == "unlabelled" for kind in kinds] == [
         confidence < 0.5 for confidence in confidences
@@ -284,7 +286,7 @@ def test_the_threshold_recounts_the_page(open_page) -> None:
     assert page.heard == []
 
 
-def test_on_paper_there_is_nothing_to_press(open_page) -> None:
+def test_printed_pages_have_no_controls(open_page) -> None:
     page = open_page(viewport={"width": 794, "height": 1123})
     page.emulate_media(media="print")
     assert not visible(page, "nav, form, button, #decisions, input")

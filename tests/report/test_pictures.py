@@ -1,4 +1,4 @@
-"""Pictures inside the page."""
+"""Test images in the page."""
 
 import base64
 import io
@@ -31,7 +31,7 @@ def test_thumbnails_of_all_kinds(tmp_path: Path):
     (tmp_path / "gone.png").write_bytes(b"no image")
     names = ["wide.jpg", "turned.jpg", "clear.png", "deep.png", "bits.png", "tiny.png", "gone.png", "absent.png"]
     made = thumbnails({10 * i: tmp_path / name for i, name in enumerate(names)})
-    assert list(made) == [0, 10, 20, 30, 40, 50]  # neither of those that cannot be read
+    assert list(made) == [0, 10, 20, 30, 40, 50]  # without the two unreadable files
     assert [(made[i].width, made[i].height) for i in (0, 10, 50)] == [(400, 200), (200, 400), (8, 8)]
     wide, turned, clear, deep, bits, tiny = (picture.uri for picture in made.values())
     assert opened(wide).size == (400, 200)
@@ -56,5 +56,5 @@ def test_the_sheet_has_every_image_in_its_place(tmp_path: Path):
     assert sheet([]).uri == ""
 
 
-def test_the_more_pictures_the_smaller_they_are():
+def test_more_images_are_smaller():
     assert [side_of(n) for n in (0, 2, 300, 900)] == [400, 400, 200, 144]  # 300 · 200² are twelve million pixels

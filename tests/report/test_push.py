@@ -1,5 +1,5 @@
-"""Suggestions in label tools. Their servers are stand-ins, which hold what the tools' own APIs say a request must be;
-`make integration` pushes to a real Label Studio."""
+"""Test suggestions in label tools, with fake servers that follow the tools' documented APIs; `make integration`
+pushes to a real Label Studio."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def label_studio(**more):
     }
 
 
-def test_label_studio_gets_predictions_and_goes_by_them(table):
+def test_label_studio_gets_predictions_and_their_version(table):
     with fake_server(label_studio()) as (address, seen):
         found = run_push(table, "label-studio", address, "3", threshold=0.5)
     name = found.name
@@ -61,7 +61,7 @@ def test_label_studio_gets_predictions_and_goes_by_them(table):
     assert {headers["Authorization"] for *_, headers in seen} == {f"Token {TOKEN}"}
 
 
-def test_a_second_push_takes_the_place_of_the_first(table):
+def test_a_second_push_replaces_the_first(table):
     with fake_server(label_studio()) as (address, _):
         name = run_push(table, "label-studio", address, "3").name
     there = {"GET /api/projects/3/model-versions/": {name: 2}, "DELETE /api/projects/3/model-versions/": {}}
@@ -134,7 +134,7 @@ def test_argilla_ratings_are_numbers(table):
 
 
 def test_argilla_gets_a_score_for_each_of_several_labels(table):
-    """A single one is refused there."""
+    """Argilla refuses a single score for several labels."""
     table.write_text("item,label,confidence\na.png,cat;dog,0.9\n")
     answers = argilla()
     answers["GET /api/v1/datasets/d1/questions"]["items"][0]["settings"]["type"] = "multi_label_selection"
@@ -169,7 +169,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
     assert {headers["Authorization"] for *_, headers in seen} == {f"Bearer {TOKEN}"}
 
 
-def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
+def test_labels_unknown_to_the_tool_are_refused_before_sending(table):
     table.write_text("item,label,confidence\na.png,cat,0.9\nb.png,fox,0.9\n")
     with fake_server(label_studio()) as (address, seen), pytest.raises(CrowdshotError) as error:
         run_push(table, "label-studio", address, "3")
@@ -186,13 +186,13 @@ def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
     {"GET /api/tasks": {"tasks": [{"id": 1}], "total": 1}},
     {"GET /api/tasks": {"tasks": [], "total": 0}},
 ])  # fmt: skip
-def test_answers_that_nobody_expects(table, answers):
-    with fake_server(label_studio(**answers)) as (address, _), pytest.raises(CrowdshotError) as told:
+def test_unexpected_responses_are_reported(table, answers):
+    with fake_server(label_studio(**answers)) as (address, _), pytest.raises(CrowdshotError) as error:
         run_push(table, "label-studio", address, "3")
-    assert TOKEN not in str(told.value)
+    assert TOKEN not in str(error.value)
 
 
-def test_a_token_is_not_carried_elsewhere(table):
+def test_a_token_is_not_sent_to_a_redirect(table):
     with fake_server({"GET /api/projects/3/": {"label_config": SCHEMA}}) as (elsewhere, seen):
         moved = {"GET /api/projects/3/": (302, {"Location": f"{elsewhere}/api/projects/3/"})}
         with fake_server(moved) as (address, _), pytest.raises(CrowdshotError, match="redirects"):
@@ -208,13 +208,13 @@ def test_addresses(table, url):
     assert "secret" not in f"{error.value} {error.value.found}"
 
 
-def test_a_project_is_a_part_of_a_path(table):
+def test_a_project_name_is_escaped_in_the_path(table):
     with fake_server(label_studio()) as (address, seen), pytest.raises(CrowdshotError):
         run_push(table, "label-studio", address, "../users/1")
     assert seen[0][0] == "GET /api/projects/..%2Fusers%2F1/"
 
 
-def test_which_entry_an_item_is():
+def test_items_are_matched_with_entries():
     posteriors = {"a.png": ("x", 1.0), "good": ("y", 0.5), "none": ("z", 0.1)}
     names = [[None, "https://host/a.png?key=1"], ["good", None], ["good"], ["other/good"], [None]]
     assert find(posteriors, names) == ({0: ("x", 1.0), 1: ("y", 0.5), 2: ("y", 0.5)}, ["none"])
@@ -229,7 +229,7 @@ def test_a_folder_or_a_table(tmp_path, table):
 
 
 @pytest.mark.slow
-def test_as_it_is_typed(table, monkeypatch):
+def test_on_the_command_line(table, monkeypatch):
     command = [sys.executable, "-m", "crowdshot", "push", str(table), "--to", "label-studio", "--project", "3"]
     with fake_server(label_studio()) as (address, _):
         done = subprocess.run([*command, "--url", address, "--json"], capture_output=True, text=True)

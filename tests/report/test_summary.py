@@ -1,4 +1,4 @@
-"""What a job found, in words."""
+"""Test the printed summary of a run."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_the_value_of_images():
     assert describe_feature_effect(other_method, 30) == [SAME]
 
 
-def test_where_labels_alone_would_have_it_otherwise():
+def test_differences_to_the_consensus_of_labels_only():
     differ = FeatureEffect("images", 0.61, 0.13, False, 7, [*"abcdefg"], 1, ["c"])
     assert describe_feature_effect(differ, 1000) == [
         "The images are not informative, so the consensus depends almost only on the labels.",
@@ -38,7 +38,7 @@ def test_where_labels_alone_would_have_it_otherwise():
     ]
 
 
-def test_what_needs_review_and_what_the_classifier_may_do():
+def test_items_for_review_and_verdict_on_the_classifier():
     kinds = {"open": 1200, "overruled": 0, "unlabelled": 3}
     assert kinds_in_words(kinds) == "1,200 not accepted, 3 unlabelled and not accepted"
     known = NewItems(0.85, 0.784, 0.9, "not accurate enough")
@@ -54,7 +54,7 @@ def test_what_needs_review_and_what_the_classifier_may_do():
     assert _verdicts(dict.fromkeys(kinds, 0), known)[0] == "every item is accepted"
 
 
-def test_how_many_labels_until_enough_items_are_accepted():
+def test_forecast_of_needed_labels():
     forecast = Forecast(0.95, 1200, 800, None)
     assert until_accepted(forecast) == (
         "about 1,200 more labels are needed until 95\u00a0% of the items are accepted (800 at best, many more at worst)"
@@ -66,6 +66,6 @@ def test_how_many_labels_until_enough_items_are_accepted():
     assert until_accepted(forecast._replace(labels=None, at_best=None)) == never
 
 
-def test_what_to_do_next_with_its_commands():
+def test_next_steps_with_commands():
     steps = [Recommendation("Look.", "crowdshot adapt"), Recommendation("Talk.", "")]
     assert _do_next(steps).splitlines()[1:] == ["  1. Look.", "     crowdshot adapt", "  2. Talk."]

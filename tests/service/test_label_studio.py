@@ -1,4 +1,4 @@
-"""Label Studio's side, with what a real server sent (fixtures/label_studio)."""
+"""Test requests of Label Studio, recorded from a real server (fixtures/label_studio)."""
 
 import json
 
@@ -24,7 +24,7 @@ def sent(path, action=None):
 
 
 def tasks(*numbers):
-    """As `/predict` gets them, made of the server's own export."""
+    """Return the tasks of the server's export in the form that `/predict` gets."""
     found = json.loads(EXPORT.read_text())
     return [task for task in found if not numbers or task["id"] in numbers]
 
@@ -37,7 +37,7 @@ def labels_of(client):
     return {(said.item, said.annotator): said.label for said in client.live.journal.state().labels}
 
 
-def test_what_it_sends_is_understood(service):
+def test_recorded_requests_are_understood(service):
     with service([EXPORT]) as client:
         version = client.get("/health").json()["version"]
         assert client.post("/setup", json=sent("/setup")).json() == {
@@ -52,16 +52,16 @@ def test_what_it_sends_is_understood(service):
         assert client.post("/webhook", json=sent("/webhook", "START_TRAINING")).status_code == 202
 
 
-def test_no_token_is_kept(service, tmp_path):
+def test_tokens_are_not_stored(service, tmp_path):
     with service() as client:
         client.post("/setup", json=sent("/setup") | {"access_token": "very-secret"})
     assert all(b"very-secret" not in file.read_bytes() for file in (tmp_path / "data").iterdir())
 
 
-def test_answers_come_with_the_tasks_and_results_are_as_many(service):
+def test_labels_are_read_from_tasks_and_each_task_gets_a_result(service):
     with service() as client:
         empty = predict(client, tasks()).json()
-        assert [row["result"] for row in empty["results"]] == [[]] * len(tasks())  # nothing was known
+        assert [row["result"] for row in empty["results"]] == [[]] * len(tasks())  # no labels yet
         number = after(client, 0)
         truly = read_labels(EXPORT).annotations.to_frame().itertuples(index=False, name=None)
         assert labels_of(client) == {(item, who): label for item, who, label in truly}
@@ -81,10 +81,10 @@ def test_answers_come_with_the_tasks_and_results_are_as_many(service):
             assert found["score"] == pytest.approx(known["confidence"])
         rows = client.live.journal.last()
         predict(client, tasks())
-        assert client.live.journal.last() == rows  # nothing new was said
+        assert client.live.journal.last() == rows  # no new labels
 
 
-def test_answers_that_are_deleted_count_no_more(service):
+def test_deleted_labels_are_removed(service):
     with service() as client:
         predict(client, tasks())
         after(client, 0)
@@ -96,12 +96,12 @@ def test_answers_that_are_deleted_count_no_more(service):
         assert client.post("/webhook", json=event).status_code == 202
         wait_until(lambda: pair not in labels_of(client))
         assert labels_of(client) == {key: label for key, label in before.items() if key != pair}
-        rest = task | {"annotations": []}  # the webhook did not come, and the task tells
+        rest = task | {"annotations": []}  # without a webhook, the task shows the deletion
         predict(client, [rest])
         assert not [item for item, _ in labels_of(client) if item == task["data"]["image"]]
 
 
-def test_an_answer_that_is_changed_or_cancelled(service):
+def test_a_changed_or_cancelled_label(service):
     with service() as client:
         event = sent("/webhook", "ANNOTATION_CREATED")
         client.post("/webhook", json=event)
@@ -115,7 +115,7 @@ def test_an_answer_that_is_changed_or_cancelled(service):
         wait_until(lambda: not labels_of(client))
 
 
-def test_a_label_of_the_file_can_be_taken_back(service):
+def test_a_label_of_the_file_can_be_deleted(service):
     with service([EXPORT]) as client:
         version = client.get("/health").json()["version"]
         n_labels = read_labels(EXPORT).annotations.n_labels
@@ -153,7 +153,7 @@ def test_two_label_controls(service):
         assert set(labels_of(client).values()) == {"Cat"}
 
 
-def test_read_only_predicts_and_keeps_nothing(service):
+def test_read_only_predicts_and_stores_nothing(service):
     with service([EXPORT], settings=Settings(read_only=True)) as client:
         assert len(predict(client, tasks()).json()["results"]) == len(tasks())
         assert client.live.journal.last() == 0
@@ -169,7 +169,7 @@ def test_read_only_predicts_and_keeps_nothing(service):
         {"tasks": [], "label_config": '<!DOCTYPE x [<!ENTITY a "b">]><View>&a;</View>'},
     ],
 )
-def test_nonsense_is_refused(service, body):
+def test_invalid_requests_are_refused(service, body):
     with service() as client:
         assert client.post("/predict", json=body).status_code == 422
 
@@ -183,7 +183,7 @@ def test_nonsense_is_refused(service, body):
         {"id": 1, "completed_by": 1, "result": [{"from_name": "choice", "value": {"choices": ["Cat", "Dog"]}}]},
     ],
 )
-def test_answers_that_say_nothing_are_passed_over(service, annotation):
+def test_annotations_without_a_label_are_ignored(service, annotation):
     with service() as client:
         task = {"id": 1, "data": {"image": "a.png"}, "annotations": [annotation]}
         assert predict(client, [task]).status_code == 200

@@ -1,4 +1,4 @@
-"""What nobody may do: read other files, fetch from elsewhere, fill the memory, find names in the log."""
+"""Test limits of the service: files, addresses, memory, and names in the log."""
 
 import http.client
 import json
@@ -35,7 +35,7 @@ TOKEN = "0123456789abcdef-token"
 
 @pytest.mark.parametrize("given", ["", "0", TOKEN[:-1], TOKEN + "x", "x" * 10_000, TOKEN])
 def test_tokens_are_compared_in_constant_time(monkeypatch, given):
-    """By the standard library's function for it, and as digests, so that not even their lengths show."""
+    """Digests are compared with the standard library's function, so that not even lengths leak."""
     compared = []
     plain = security.hmac.compare_digest
     monkeypatch.setattr(security.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or plain(a, b))
@@ -44,8 +44,8 @@ def test_tokens_are_compared_in_constant_time(monkeypatch, given):
 
 
 @pytest.mark.slow
-def test_no_other_address_without_a_token_and_nothing_listens(tmp_path):
-    """The port is not even taken: a service on it is not disturbed."""
+def test_other_addresses_need_a_token_before_anything_listens(tmp_path):
+    """The port is not bound, so a service that uses it is not disturbed."""
     with serving("--data", tmp_path / "one") as process:
         port = str(urlsplit(process.address).port)
         command = [*COMMAND, "--data", "two", "--host", "0.0.0.0", "--port", port]
@@ -63,14 +63,14 @@ def test_a_hundred_megabytes_of_json_are_refused(tmp_path):
     with serving("--data", tmp_path / "live") as process:
         netloc, headers = urlsplit(process.address).netloc, {"content-type": "application/json"}
         for path in ("/v1/labels", "/v1/predict", "/predict", "/setup", "/webhook"):
-            told = http.client.HTTPConnection(netloc, timeout=60)
-            told.putrequest("POST", path)
+            announced = http.client.HTTPConnection(netloc, timeout=60)
+            announced.putrequest("POST", path)
             for name, value in {**headers, "content-length": str(100_000_000)}.items():
-                told.putheader(name, value)
-            told.endheaders()
-            assert told.getresponse().status == 413, path  # before a byte of it was read
-            told.close()
-        untold = http.client.HTTPConnection(netloc, timeout=60)
+                announced.putheader(name, value)
+            announced.endheaders()
+            assert announced.getresponse().status == 413, path  # before the body is read
+            announced.close()
+        chunked = http.client.HTTPConnection(netloc, timeout=60)
 
         def without_end():
             yield b'{"labels": ['
@@ -78,12 +78,12 @@ def test_a_hundred_megabytes_of_json_are_refused(tmp_path):
                 yield b" " * 1_000_000
 
         try:
-            untold.request("POST", "/v1/labels", without_end(), headers, encode_chunked=True)
-            assert untold.getresponse().status == 413
+            chunked.request("POST", "/v1/labels", without_end(), headers, encode_chunked=True)
+            assert chunked.getresponse().status == 413
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it did not wait for the rest
+            pass  # the service closed the connection early
         finally:
-            untold.close()
+            chunked.close()
         assert get(process, "/health")["status"] == "UP"
 
 
@@ -96,13 +96,13 @@ def test_a_hundred_megabytes_of_json_are_refused(tmp_path):
         b"\x1f\x8b\x08\x00" + b"\0" * 1_000,  # a gzip is not unpacked
     ],
 )
-def test_too_much_of_anything(service, body):
+def test_oversized_requests_are_refused(service, body):
     with service() as client:
         assert 400 <= client.post("/v1/labels", **wire(body)).status_code < 500
         assert client.live.journal.last() == 0
 
 
-def test_a_labelling_interface_that_grows_when_it_is_read(service):
+def test_entity_expansion_in_a_labelling_interface_is_refused(service):
     laughs = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i else "ha"}">' for i in range(10))
     with service() as client:
         body = {"project": "1.1", "schema": f"<!DOCTYPE x [{laughs}]><View>&a9;</View>"}
@@ -120,7 +120,7 @@ def test_no_other_file_is_served(service, crowd, path):
 
 
 def images(folder):
-    """Eight bright and dark pictures, and who said so."""
+    """Write eight bright and dark images and their labels."""
     folder.mkdir()
     rows = ["item,annotator,label"]
     random = np.random.default_rng(0)
@@ -135,7 +135,7 @@ def images(folder):
 
 @pytest.fixture
 def with_pictures(tmp_path):
-    """A function that starts a service with a folder of pictures."""
+    """Return a function that starts a service with a folder of images."""
 
     def start(**settings):
         labels = images(tmp_path / "photos") if not (tmp_path / "photos").exists() else tmp_path / "labels.csv"
@@ -149,7 +149,7 @@ def with_pictures(tmp_path):
 
 
 @pytest.mark.slow
-def test_pictures_come_from_the_folder_alone_unless_a_host_is_allowed(with_pictures, tmp_path, monkeypatch):
+def test_images_are_read_only_from_the_folder_and_allowed_hosts(with_pictures, tmp_path, monkeypatch):
     outside = tmp_path / "secret.png"
     Image.new("RGB", (32, 32), (215, 215, 215)).save(outside)
 
@@ -173,7 +173,7 @@ def test_pictures_come_from_the_folder_alone_unless_a_host_is_allowed(with_pictu
         assert [what for what, *_ in seen] == ["GET /far.png"]
 
 
-def test_what_is_fetched_has_limits(tmp_path, monkeypatch):
+def test_fetched_images_have_limits(tmp_path, monkeypatch):
     import base64
 
     from .test_api import bomb, picture
@@ -225,7 +225,7 @@ NAMES = ("Zebedee", "item-47", "label-of-47", TOKEN)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [False, True])
-def test_the_log_has_no_names_unless_it_is_asked_for(tmp_path, told):
+def test_the_log_has_names_only_on_request(tmp_path, told):
     log = tmp_path / "log.txt"
     token = tmp_path / "token"
     token.write_text(TOKEN)
@@ -257,7 +257,7 @@ def test_the_log_has_no_names_unless_it_is_asked_for(tmp_path, told):
     assert found == (["Zebedee", "item-47", "label-of-47"] if told else [])
 
 
-def test_why_a_fit_failed_is_logged_without_names(service, crowd, caplog, monkeypatch):
+def test_failures_of_a_fit_are_logged_without_names(service, crowd, caplog, monkeypatch):
     with service([crowd[0]]) as client:
         version = client.get("/health").json()["version"]
 
@@ -269,7 +269,7 @@ def test_why_a_fit_failed_is_logged_without_names(service, crowd, caplog, monkey
             say(client, ("Zebedee", "ann", "cat"))
             wait_until(lambda: "the fit failed" in caplog.text)
         assert "Zebedee" not in caplog.text
-        assert client.get("/v1/consensus").json()["version"] == version  # the last one stays
+        assert client.get("/v1/consensus").json()["version"] == version  # the last version stays
         client.live.worker.fit = fits
         say(client, ("another", "ann", "cat"))
         after(client, version)

@@ -1,4 +1,4 @@
-"""What is asked next while answers come in, and how labels reach the disk."""
+"""Test the choice of questions while labels arrive, and how labels are written to disk."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ def version(service, crowd):
 
 
 def by_bayes(version, said):
-    """Each label of each item in turn, from the version on."""
+    """Update the version's posterior with each label in turn."""
     posterior = version.posterior.copy()
     for item, annotator, label in said:
         row, k = version.place[item], list(version.annotations.classes).index(label)
@@ -43,10 +43,10 @@ def gains(version, waiting, annotator, n=1_000):
     return {row["item"]: row["gain"] for row in waiting.questions(version, annotator, n)}
 
 
-def test_labels_that_came_since_count(version):
+def test_labels_since_the_version_count(version):
     said = [("i0", "zoe", "cat"), ("i0", "yan", "cat"), ("i1", "zoe", "dog"), ("i35", "ann", "cat")]
     waiting = Waiting()
-    waiting.questions(version, "somebody", 1)  # so that what follows is heard one by one
+    waiting.questions(version, "somebody", 1)  # so that the following labels are processed one by one
     waiting.asked.clear()
     for each in said:
         waiting.add([Answer(*each)])
@@ -57,10 +57,10 @@ def test_labels_that_came_since_count(version):
     expected = asking.gains(by_bayes(version, said), version.confusion[-1, None])[:, 0]
     for item, gain in gains(version, waiting, "new").items():
         assert gain == pytest.approx(expected[version.place[item]])
-    assert not {"i0", "i1"} & gains(version, late, "zoe").keys()  # which she labelled
+    assert not {"i0", "i1"} & gains(version, late, "zoe").keys()  # Zoe labelled them
 
 
-def test_a_label_that_is_changed_or_taken_back_leaves_no_trace(version):
+def test_changed_or_deleted_labels_leave_no_trace(version):
     waiting = Waiting()
     waiting.questions(version, "somebody", 1)
     waiting.add([Answer("i0", "zoe", "cat"), Answer("i0", "yan", "dog")])
@@ -72,8 +72,8 @@ def test_a_label_that_is_changed_or_taken_back_leaves_no_trace(version):
     np.testing.assert_array_equal(waiting._posterior_now(version), version.posterior)
 
 
-def test_others_who_were_asked_are_reckoned_with(version):
-    """By hand: the gain of an answer, in each case that the other's answer may make, by its probability."""
+def test_open_questions_to_others_reduce_the_gain(version):
+    """The expected gain averages over the possible answers of the other annotator, weighted by their probabilities."""
     waiting = Waiting()
     (asked,) = waiting.questions(version, "other", 1)
     row, new = version.place[asked["item"]], version.confusion[-1]
@@ -84,15 +84,15 @@ def test_others_who_were_asked_are_reckoned_with(version):
     assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
 
 
-def test_many_classes_and_many_questions_are_no_work_without_end(service):
-    """Two hundred classes, and five people who ask for all: the cases of what others may answer would be millions."""
+def test_many_classes_and_open_questions_are_fast(service):
+    """Two hundred classes and five annotators with all questions would give millions of combinations of answers."""
     with service() as client:
         say(client, *((f"i{i}", f"p{i % 5}", f"class {i}") for i in range(200)))
         after(client, 0)
         version, waiting = client.live.version, Waiting()
         first = {who: gains(version, waiting, f"p{who}", 100) for who in range(5)}
         assert all(first.values())
-        assert not set(first[0]) & {f"i{i}" for i in range(0, 200, 5)}  # which p0 labelled
+        assert not set(first[0]) & {f"i{i}" for i in range(0, 200, 5)}  # p0 labelled these
         alone = gains(version, Waiting(), "new")
         shared = gains(version, waiting, "new")
         times = {item: sum(item in asked for asked in first.values()) for item in shared}
@@ -100,7 +100,7 @@ def test_many_classes_and_many_questions_are_no_work_without_end(service):
             assert gain == pytest.approx(alone[item] / 2 ** times[item])
 
 
-def test_who_labelled_everything_is_asked_nothing(service):
+def test_annotators_who_labelled_everything_get_no_question(service):
     with service() as client:
         say(client, ("a", "ann", "cat"), ("b", "ann", "dog"), ("a", "bob", "cat"))
         after(client, 0)
@@ -109,14 +109,14 @@ def test_who_labelled_everything_is_asked_nothing(service):
         assert client.get("/v1/next?annotator=bob").json()["questions"] == []  # it is out
 
 
-def test_people_are_asked_by_what_they_are_called(service, tmp_path):
-    """Zed is Ann, who has labelled a and b: of what he has not answered c is left."""
+def test_questions_use_the_merged_names_of_annotators(service, tmp_path):
+    """Zed is another name of Ann, who has labelled a and b, so only c is left."""
     labels, names = tmp_path / "labels.csv", tmp_path / "names.csv"
     labels.write_text("item,annotator,label\na,Ann,cat\na,Bob,cat\nb,Ann,dog\nb,Bob,dog\nc,Bob,cat\n")
     names.write_text("annotator,name\nZed,Ann\nAnn,Ann\nBob,\n")
     with service([labels], names=names) as client:
         version = client.live.version
-        client.live.waiting.add(client.live._by_name([Answer("c", "Zed", "cat")]))  # before there is a new version
+        client.live.waiting.add(client.live._by_name([Answer("c", "Zed", "cat")]))  # before the next version
         assert gains(version, client.live.waiting, "Ann") == {}
         client.live.waiting.reset([])
         say(client, ("n1", "Zed", "cat"), ("n2", "Zed", "dog"), ("n3", "Ann", "dog"))
@@ -126,13 +126,13 @@ def test_people_are_asked_by_what_they_are_called(service, tmp_path):
         assert "active: 3 labels in 10 minutes" in client.get("/").text
 
 
-def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
+def test_only_uncertain_items_of_very_many_are_considered(version, monkeypatch):
     whole = gains(version, Waiting(), "new", 5)
     monkeypatch.setattr(assignments, "MOST_WORK", 0)
     monkeypatch.setattr(assignments, "LEAST", 10)
     few = gains(version, Waiting(), "new", 5)
-    doubtful = sorted(range(40), key=lambda row: version.confidence[row])[:10]
-    assert set(few) <= {str(version.annotations.items[row]) for row in doubtful}
+    uncertain = sorted(range(40), key=lambda row: version.confidence[row])[:10]
+    assert set(few) <= {str(version.annotations.items[row]) for row in uncertain}
     assert len(few) == len(whole) == 5
 
 
@@ -145,51 +145,51 @@ def test_a_history_counts_before_the_first_label(service, crowd, tmp_path):
         item = max(gain["pro"], key=gain["pro"].get)
         assert gain["pro"][item] > gain["nobody knows"][item] > gain["guesser"].get(item, 0.0)
         people = client.get("/v1/annotators").json()["annotators"]
-        assert [person["annotator"] for person in people] == ["ann", "bob", "cy"]  # who said something
+        assert [person["annotator"] for person in people] == ["ann", "bob", "cy"]  # those with labels
 
 
-def test_labels_that_come_at_once_are_written_together(tmp_path):
+def test_simultaneous_labels_are_written_together(tmp_path):
     journal, sizes = Journal(tmp_path), []
     plain = journal.append
-    journal.append = lambda said: sizes.append(len(said)) or plain(said)
+    journal.append = lambda batch: sizes.append(len(batch)) or plain(batch)
 
     async def come():
         live = Live(journal, None, tmp_path)
         await asyncio.gather(*(live.add([Answer(f"i{i}", "ann", "cat")]) for i in range(50)))
         return live
 
-    with ThreadPoolExecutor(1) as thread:  # in this one a browser's loop may run
+    with ThreadPoolExecutor(1) as thread:  # this thread may already run the event loop of the browser
         live = thread.submit(asyncio.run, come()).result()
     assert sum(sizes) == 50
     assert len(sizes) < 50
-    assert {said.item for said in journal.state().labels} == {f"i{i}" for i in range(50)}
+    assert {answer.item for answer in journal.state().labels} == {f"i{i}" for i in range(50)}
     assert live.counts["labels"] == 50
     journal.close()
 
 
-def test_what_could_not_be_written_is_not_acknowledged(service, monkeypatch):
+def test_labels_that_could_not_be_written_are_not_acknowledged(service, monkeypatch):
     with service() as client:
         plain = client.live.journal.append
 
-        def full(said):
+        def full(batch):
             raise sqlite3.OperationalError("database or disk is full")
 
         client.live.journal.append = full
         assert say(client, ("a", "ann", "cat")).status_code == 503
         client.live.journal.append = plain
         assert say(client, ("b", "ann", "cat")).status_code == 201
-        assert [said.item for said in client.live.journal.state().labels] == ["b"]
+        assert [answer.item for answer in client.live.journal.state().labels] == ["b"]
         assert client.live.counts["labels"] == 1
 
 
-def test_answers_are_not_held_back_for_more():
-    """Without its protocol named, asyncio would leave Nagle's algorithm on: 40 ms for every answer."""
+def test_responses_are_sent_without_delay():
+    """Without an explicit protocol, asyncio would keep Nagle's algorithm: 40 ms per response."""
     door = _bind(Listening(port=0))
     assert door.proto == socket.IPPROTO_TCP
     door.close()
 
 
-def test_classes_of_which_no_table_holds_the_answers_are_refused():
+def test_too_many_classes_and_annotators_are_refused():
     ann = Annotations.from_dict({"one": {"ann": "x"}, "two": {"bob": "y"}})
     with pytest.raises(CrowdshotError, match="2 annotators and 2 classes, too many") as error:
         expected_answers(ann, csr_array(np.eye(2)), AnnotatorPriors({}))

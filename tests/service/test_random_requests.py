@@ -1,6 +1,6 @@
-"""Requests that nobody would write: right ones in which any part is replaced by anything. None is answered with 500.
+"""Replace any part of valid requests by anything; no response may be an internal error.
 
-`integration/random_requests.py` does the same by the OpenAPI document, with thousands more.
+`integration/random_requests.py` does the same with the OpenAPI document and thousands of requests.
 """
 
 import copy
@@ -30,7 +30,7 @@ RIGHT = [
 
 
 def places(value, path=()):
-    """All that can be replaced in it."""
+    """Yield the paths of all values that can be replaced."""
     yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in inside:
@@ -51,7 +51,7 @@ def requests(draw):
 
 
 @pytest.mark.slow
-def test_no_request_is_answered_with_a_failure(service, crowd, monkeypatch):
+def test_no_request_causes_an_internal_error(service, crowd, monkeypatch):
     monkeypatch.setattr("crowdshot.service.security.Rate.allows", lambda self: True)
     with service([crowd[0]], crowd[1]) as client:
 

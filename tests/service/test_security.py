@@ -1,4 +1,4 @@
-"""Who may ask."""
+"""Test authentication, host and origin checks, and rate limits."""
 
 import base64
 
@@ -25,7 +25,7 @@ def token_file(tmp_path):
     return path
 
 
-def test_a_token_by_bearer_or_basic(service, crowd, token_file):
+def test_a_token_as_bearer_or_basic(service, crowd, token_file):
     with service([crowd[0]], settings=Settings(auth=Auth.read(token_file))) as client:
         assert client.get("/health").status_code == 200
         for path in ("/v1/consensus", "/metrics", "/openapi.json", "/v1/model", "/nothing", "/v1/events"):
@@ -33,7 +33,7 @@ def test_a_token_by_bearer_or_basic(service, crowd, token_file):
         assert "Basic" in client.get("/v1/consensus").headers["www-authenticate"]
         bearer = {"authorization": f"Bearer {TOKEN}"}
         for right in (bearer, basic("anybody", TOKEN)):
-            for _ in range(2):  # the second is remembered
+            for _ in range(2):  # the second check uses the cache
                 assert client.get("/v1/consensus", headers=right).status_code == 200
         for wrong in (f"Bearer {TOKEN}x", "Bearer", "Bearer ", "Basic %%%", f"Token {TOKEN}", "Basic Og=="):
             assert client.get("/v1/consensus", headers={"authorization": wrong}).status_code == 401, wrong
@@ -56,7 +56,7 @@ def test_passwords_of_htpasswd(service, crowd, tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "short", "ann:$apr1$x$y", "ann:plain", "one-token-0123456789\nanother-0123456789"]
 )
-def test_files_that_hold_no_token(tmp_path, text):
+def test_files_without_a_token_are_refused(tmp_path, text):
     path = tmp_path / "auth"
     path.write_text(text)
     with pytest.raises(CrowdshotError) as error:
@@ -64,7 +64,7 @@ def test_files_that_hold_no_token(tmp_path, text):
     assert (error.value.argument, error.value.where) == ("auth", str(path))
 
 
-def test_a_page_elsewhere_cannot_ask(service, crowd):
+def test_pages_of_other_origins_are_refused(service, crowd):
     with service([crowd[0]]) as client:
         assert client.get("/v1/consensus", headers={"host": "evil.example"}).status_code == 400
         assert client.get("/v1/consensus", headers={"host": "localhost:9090"}).status_code == 200
@@ -75,10 +75,10 @@ def test_a_page_elsewhere_cannot_ask(service, crowd):
         assert not [name for name in answer.headers if name.startswith("access-control")]
         plain = {"content-type": "text/plain"}
         body = '{"labels": [{"item": "a", "annotator": "b", "label": "c"}]}'
-        assert client.post("/v1/labels", content=body, headers=plain).status_code == 422  # what a form can send
+        assert client.post("/v1/labels", content=body, headers=plain).status_code == 422  # an HTML form can send this
 
 
-def test_every_answer_says_that_it_may_load_nothing(service, crowd):
+def test_every_response_has_a_content_security_policy(service, crowd):
     with service([crowd[0]]) as client:
         for path in ("/v1/consensus", "/nothing", "/health"):
             assert "default-src 'none'" in client.get(path).headers["content-security-policy"]
@@ -89,7 +89,7 @@ def test_addresses():
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))
 
 
-def test_a_rate_lets_so_many_through_at_once(monkeypatch):
+def test_rate_limit_with_bursts(monkeypatch):
     now = 100.0
     monkeypatch.setattr("crowdshot.service.security.time.monotonic", lambda: now)
     rate = Rate(each_second=2, at_once=3)
