@@ -162,6 +162,7 @@ def _describe_run(
     ``options``: those of this run besides the labels and items.
     """
     from crowdshot._cli.inputs import merging_options
+    from crowdshot.labels.working_times import working_records
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe
 
@@ -192,6 +193,7 @@ def _describe_run(
         ordered=read.ordered,
         min_accuracy=options.get("min-accuracy", MIN_ACCURACY),
         left_out=summary.left_out(fitted.left_out),
+        working=working_records(read),
         feature_value=summary.describe_feature_effect(effect, _n_labelled(clf)),
     )
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from crowdshot.io.cells import Positions
     from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.columns import Columns
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
@@ -121,7 +120,7 @@ def run_aggregate(
     table = _consensus_table(read, found, method)
     files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):
-        _write_tables(found, table, people, read.history, {"out": out, "annotators": annotators, "top": likeliest}, top)
+        _write_tables(found, table, people, read, {"out": out, "annotators": annotators, "top": likeliest}, top)
         if export is not None:
             from crowdshot.report.export import write_export
 
@@ -193,17 +192,18 @@ def _write_tables(
     found: LabelsAggregated,
     table: pd.DataFrame,
     people: pd.DataFrame,
-    history: AnnotatorPriors,
+    read: LabelsRead,
     paths: dict[str, Path | None],
     top: int,
 ) -> None:
     from crowdshot.io.atomic import write_file
     from crowdshot.labels.annotator_quality import by_risk
+    from crowdshot.labels.working_times import with_working_times
     from crowdshot.report.result_tables import likeliest_table, with_others
 
     tables = {
         "out": table,
-        "annotators": with_others(by_risk(people), history),
+        "annotators": with_others(with_working_times(by_risk(people), read), read.history),
         "top": likeliest_table(found.annotations, found.consensus.probabilities, top),
     }
     for name, path in paths.items():

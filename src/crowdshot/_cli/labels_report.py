@@ -56,6 +56,7 @@ class Aggregated:
 def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -> tuple[list[Path], Review]:
     """Write the results of labels alone with a report, all files or none; return the files and what needs review."""
     from crowdshot.labels.annotator_quality import by_risk
+    from crowdshot.labels.working_times import with_working_times
     from crowdshot.report import summary
     from crowdshot.report.page.basis import Basis, compare_gold, dense
     from crowdshot.report.page.facts import gather_facts
@@ -84,7 +85,7 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
         "run.json": partial(write_run, run=found.run, basis=basis),
         "labels.safetensors": partial(write_labels, basis=basis, without_gold=without_gold, known=known),
     }
-    people = with_others(by_risk(result.people), read.history)
+    people = with_others(with_working_times(by_risk(result.people), read), read.history)
     with progress("writing files"):
         files = write_label_results(
             result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
@@ -113,6 +114,7 @@ def _gold_of(result: Aggregated) -> tuple[Positions, Floats]:
 
 def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -> Run:
     from crowdshot._cli.inputs import merging_options
+    from crowdshot.labels.working_times import working_records
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe_labels
 
@@ -134,6 +136,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         near_duplicates=result.read.near_duplicates,
         ordered=result.read.ordered,
         min_accuracy=result.min_accuracy,
+        working=working_records(result.read),
         left_out=summary.left_out(result.read.left_out),
     )
 

@@ -12,7 +12,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -123,6 +123,8 @@ class Times:
         A date that can be read in two ways.
     order : str
         The order of day and month: "day-first", "month-first", "undecided", or "" if no date depends on it.
+    durations : (L,) array or None
+        How many seconds each label took, NaN if unknown (`labels.working_times`).
     """
 
     seconds: NDArray[np.float64]
@@ -130,14 +132,15 @@ class Times:
     column: str = ""
     example: str = ""
     order: str = ""
+    durations: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """Return the times of some labels."""
-        other = None if self.month_first is None else self.month_first[rows]
-        return type(self)(self.seconds[rows], other, self.column, self.example, self.order)
+        other, durations = (None if of is None else of[rows] for of in (self.month_first, self.durations))
+        return replace(self, seconds=self.seconds[rows], month_first=other, durations=durations)
 
     @property
     def readings(self) -> list[NDArray[np.float64]]:
@@ -149,7 +152,7 @@ class Times:
         if self.month_first is None:
             return self
         seconds = self.seconds if order == "day-first" else self.month_first
-        return type(self)(seconds, None, self.column, self.example, order)
+        return replace(self, seconds=seconds, month_first=None, order=order)
 
     @classmethod
     def unknown(cls, n: int) -> Self:
@@ -162,13 +165,18 @@ def join_times(parts: Sequence[Times]) -> Times:
     if len(orders) == 1:
         parts = [part.decided(*orders) for part in parts]
     columns = {part.column for part in parts if part.column}
+    durations = None
+    if any(part.durations is not None for part in parts):
+        durations = np.concatenate(
+            [np.full(len(part), np.nan) if part.durations is None else part.durations for part in parts]
+        )
     undecided = next((part for part in parts if part.month_first is not None), None)
     column = columns.pop() if len(columns) == 1 else ""
     if undecided is None:
         order = orders.pop() if len(orders) == 1 else ""
-        return Times(np.concatenate([part.seconds for part in parts]), None, column, "", order)
+        return Times(np.concatenate([part.seconds for part in parts]), None, column, "", order, durations)
     seconds, other = (np.concatenate([part.readings[side] for part in parts]) for side in (0, -1))
-    return Times(seconds, other, column, undecided.example, "undecided")
+    return Times(seconds, other, column, undecided.example, "undecided", durations)
 
 
 # ---- repeated labels: the newest counts ---------------------------------------------------------------------------
@@ -354,7 +362,7 @@ def _by_content(table: Table, used: Sequence[str], item: int | None) -> int | No
         if name in used:
             continue
         words = _sample(table, place)
-        if len(words) > 1 and all(_parsed(word) is not None for word in words) and not _is_of_items(table, place, item):
+        if len(words) > 1 and all(_parsed(word) is not None for word in words) and not is_of_items(table, place, item):
             found.append(place)
     late = [place for place in found if LATE.search(table.header[place].casefold())]
     return next((some[0] for some in (found, late) if len(some) == 1), None)
@@ -369,7 +377,7 @@ def _share(words: Sequence[str], pattern: str) -> float:
     return sum(bool(re.fullmatch(pattern, word)) for word in words) / max(1, len(words))
 
 
-def _is_of_items(table: Table, column: int, item: int | None) -> bool:
+def is_of_items(table: Table, column: int, item: int | None) -> bool:
     """Return whether all labels of an item have the same cell, although some items have several labels."""
     if item is None:
         return False

@@ -22,6 +22,7 @@ from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.spelling import members, names_of
+from crowdshot.labels.working_times import with_working_times
 from crowdshot.model.parts import MANY, PosteriorMatrix
 from crowdshot.model.posteriors import expected_rank, top_classes
 
@@ -40,6 +41,9 @@ RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in 
         "right",
         "wrong",
         "p_below",
+        "last_active",
+        "labels_per_hour",
+        "median_seconds",
         "true",
         "observed",
         "probability",
@@ -178,7 +182,7 @@ def write_results(
     people = by_risk(clf.judge_annotators(min_accuracy))
     tables = {
         "consensus": consensus,
-        "annotators": people if labels is None else with_others(people, labels.history),
+        "annotators": people if labels is None else with_others(with_working_times(people, labels), labels.history),
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
     writers: Writers = {

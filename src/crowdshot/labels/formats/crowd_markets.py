@@ -28,7 +28,7 @@ from crowdshot.labels.formats.question_choice import choose, choose_item, explic
 
 INPUT, ANSWER = "Input.", "Answer."
 HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"
-SUBMITTED = "SubmitTime"
+SUBMITTED, WORK_TIME = "SubmitTime", "WorkTimeInSeconds"
 PACKED = "Answer.taskAnswers"
 
 
@@ -64,7 +64,8 @@ def read_mturk(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         elif not item or not annotator:
             raise missing_id(record, worker if item else key)
         else:
-            entries.append(Entry(item, annotator, label, text(record.fields.get(SUBMITTED)) or ""))
+            when, duration = (text(record.fields.get(name)) or "" for name in (SUBMITTED, WORK_TIME))
+            entries.append(Entry(item, annotator, label, when, duration))
     times = file.times.otherwise(SUBMITTED)
     return gather(file.name, entries, Columns(key, worker, question), left_out, times=times)
 

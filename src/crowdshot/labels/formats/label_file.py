@@ -46,6 +46,7 @@ from crowdshot.labels.spelling import (
     near_duplicates,
     spelling_of,
 )
+from crowdshot.labels.working_times import read_durations, with_durations
 
 BAD_ROWS = Use("to leave out such rows", skip_bad=True)
 SpellingFactory = Callable[[Mapping[str, int]], Spelling]  # counts of the labels as written -> function that renames
@@ -298,12 +299,13 @@ class Format(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A label that an annotator gave to an item; ``when`` is its time as written."""
+    """A label that an annotator gave to an item, its time and how long it took, as written."""
 
     item: str
     annotator: str
     label: str
     when: str = ""
+    duration: str = ""
 
 
 def gather(
@@ -344,8 +346,10 @@ def gather(
     names = columns if len(set(columns)) == len(columns) else Columns()
     items, annotators = (dict.fromkeys(entry[role] for entry in entries) for role in (0, 1))
     given = None
-    if any(entry.when for entry in entries):
+    if any(entry.when or entry.duration for entry in entries):
         given = read_times([entry.when for entry in entries], times.column or "", source, times.dates)
+        if any(entry.duration for entry in entries):
+            given = with_durations(given, read_durations(entry.duration for entry in entries))
         order = np.argsort(np.nan_to_num(given.seconds, nan=-np.inf), kind="stable")
         entries, given = [entries[row] for row in order], given.take(order)
     frame = pd.DataFrame({name: [entry[i] for entry in entries] for i, name in enumerate(names)}, dtype=object)

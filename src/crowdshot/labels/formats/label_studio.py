@@ -41,7 +41,7 @@ REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with 
 
 @dataclass
 class Task:
-    """A task with its answers as (place, annotator, time, {tag: answer}).
+    """A task with its answers as (place, annotator, time, duration, {tag: answer}).
 
     ``item`` is the value of ``next_item`` in tasks of `crowdshot next`, "" in others.
     """
@@ -50,7 +50,7 @@ class Task:
     id: Any
     data: dict[str, Any]
     item: str = ""
-    answers: list[tuple[str, str, str, dict[str, Any]]] = field(default_factory=list)
+    answers: list[tuple[str, str, str, str, dict[str, Any]]] = field(default_factory=list)
     cancelled: int = 0
 
 
@@ -83,14 +83,14 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         item = task.item if task.item and "item" not in named else ""
         item = item or text(task.data.get(key) if key in fields else task.id) or ""
         known += [ProjectTask(item, task.id, task.data)] if item else []
-        for place, annotator, when, answers in task.answers:
+        for place, annotator, when, duration, answers in task.answers:
             label = one_label(answers.get(tag), place, file.several)
             if label and annotator and not item:
                 raise CrowdshotError(
                     f"has no {key!r}", where=task.place, expected="the item, because the task has a label"
                 )
             if label and annotator:
-                entries.append(Entry(item, annotator, label, when))
+                entries.append(Entry(item, annotator, label, when, duration))
             else:
                 left_out["annotations of unknown users" if label else "annotations without a choice"] += 1
     left_out["cancelled annotations"] = sum(task.cancelled for task in tasks)
@@ -130,8 +130,8 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
                     answers.setdefault(tag, []).extend(_choices(result.get("value"), where))
                 else:
                     other_types.add(kind)
-            when = text(annotation.get("updated_at")) or ""
-            task.answers.append((where, user_of(annotation.get("completed_by")), when, dict(answers)))
+            when, duration = (text(annotation.get(name)) or "" for name in ("updated_at", "lead_time"))
+            task.answers.append((where, user_of(annotation.get("completed_by")), when, duration, dict(answers)))
         left_out["drafts"] += len(_list(record.fields.get("drafts"), f"{place}, drafts"))
         tasks.append(task)
     if other_types and not to_names:
@@ -203,7 +203,8 @@ def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], s
         )
         user, answer = text(fields.get(annotator)) or "", fields.get(tag)
         if user or answer not in (None, ""):
-            task.answers.append((record.place, user, text(fields.get("updated_at")) or "", {tag: answer}))
+            when, duration = (text(fields.get(name)) or "" for name in ("updated_at", "lead_time"))
+            task.answers.append((record.place, user, when, duration, {tag: answer}))
     return list(tasks.values()), tag, ""
 
 

@@ -33,6 +33,7 @@ from crowdshot.labels.formats.question_choice import cells_of, labels_in, of_que
 from crowdshot.labels.label_times import in_time, times_of
 from crowdshot.labels.spelling import EMAIL, spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
+from crowdshot.labels.working_times import duration_column, read_durations, unit_of, with_durations
 
 RIGHT_OR_WRONG = {"correct", "true"}  # such columns may say instead whether the label is right
 YES_NO = {"yes", "no", "true", "false", "0", "1"}
@@ -163,6 +164,9 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         refuse_several(table, names, item, annotator, label)
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
     times = times_of(table, names, file.times, place[0], serials=bool(file.sheets))
+    took = duration_column(table, names, place[0])
+    if took is not None:
+        times = with_durations(times, read_durations(table.frame.iloc[:, took], unit_of(table.header[took]) or "s"))
     annotations, times = in_time(frame, names, times, table.name)
     left_out: dict[str, int | list[str]] = {
         OF_TOTALS: totals,
@@ -175,7 +179,8 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     gold = true_labels(file, table, names, item, label, missing)
     emails = emails_of(table, annotator)
     used: dict[str, str | list[str]] = dict(zip(Columns._fields, names, strict=True))
-    used |= {"time": times.column} if times is not None else {}
+    used |= {"time": times.column} if times is not None and times.column else {}
+    used |= {"duration": table.header[took]} if took is not None else {}
     used |= {"true label": next(name for name in others if plain(name) in TRUTH)} if gold else {}
     unused = [name for name in others if name not in used.values()]
     source = SourceUsed(file.name, columns=used, unused=unused)

@@ -102,6 +102,8 @@ class Run:
         The name of the table with all items.
     min_accuracy : float
         The accuracy that an annotator should have.
+    working : mapping
+        When and how fast annotators work, by name (`labels.working_times`); those who are missing are unknown.
     """
 
     sources: Sequence[str]
@@ -118,6 +120,7 @@ class Run:
     texts: Sequence[str] = ()
     table: str = "consensus.csv"
     min_accuracy: float = MIN_ACCURACY
+    working: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def thing(self) -> str:

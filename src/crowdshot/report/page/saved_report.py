@@ -21,6 +21,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import MIN_ACCURACY, check_min_accuracy, judge
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.spelling import Twins
+from crowdshot.labels.working_times import LAST_ACTIVE
 from crowdshot.report.page.basis import Basis, compare_gold
 from crowdshot.report.page.facts import Run
 
@@ -61,6 +62,8 @@ class Saved(NamedTuple):
 def write_run(path: Path, run: Run, basis: Basis) -> None:
     ann = basis.annotations
     fields = {name: value for name, value in to_json(run).items() if name != "near_duplicates"}
+    if not run.working:
+        del fields["working"]
     duplicates = [[each.of, list(each.names), list(each.counts)] for each in run.near_duplicates]
     content = {
         "format": FORMAT,
@@ -103,7 +106,13 @@ def _run(saved: Mapping[str, Any]) -> Run:
     ]
     min_accuracy = float(saved.get("min_accuracy", MIN_ACCURACY))
     check_min_accuracy(min_accuracy)
-    return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy)
+    working = {_text(name): _working(known) for name, known in saved.get("working", {}).items()}
+    return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy, working=working)
+
+
+def _working(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when and how fast an annotator works, after a check of the types."""
+    return {name: _text(value) if name == LAST_ACTIVE else float(value) for name, value in known.items()}
 
 
 def _text(value: Any) -> str:

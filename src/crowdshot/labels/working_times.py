@@ -1,0 +1,254 @@
+"""Read how long labels took, and summarise when and how fast each annotator works.
+
+Durations are read from columns with a usual name, such as "Duration (in seconds)" or "time spent", and from the exports
+of label tools. The speed of an annotator is computed from the gaps between the times of consecutive labels. Gaps that
+are breaks do not count (`is_break`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.formatting import clean
+from crowdshot.io.cells import Ids, Positions, text
+from crowdshot.io.tables import Table
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import plain
+from crowdshot.labels.label_times import DAY, Times, is_of_items
+
+if TYPE_CHECKING:
+    from crowdshot.labels.formats.label_file import LabelsRead
+
+LAST_ACTIVE, LABELS_PER_HOUR, MEDIAN_SECONDS = "last_active", "labels_per_hour", "median_seconds"
+SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+UNITS = {
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds", "millisekunden"), "ms"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sekunden", "secondes", "segundos", "secondi"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes", "minuten", "minutos", "minuti"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "stunden", "heures", "horas", "ore"), "h"),
+}
+# Names of columns with the duration of a label, without a unit.
+DURATIONS = {
+    *("duration", "labelduration", "taskduration", "leadtime", "worktime", "workingtime", "handlingtime"),
+    *("timespent", "timetaken", "timeontask", "timeonpage", "timeelapsed", "elapsed", "elapsedtime"),
+    *("annotationtime", "labelingtime", "labellingtime", "dauer", "bearbeitungszeit", "bearbeitungsdauer"),
+    *map(plain, ("durée", "duración", "duração", "durata", "所要時間", "作業時間", "用时", "时长", "用時", "時長")),
+}
+NUMBER = re.compile(r"(\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?\s*([a-z]*)\.?")
+CLOCK = re.compile(r"(?:(?:(\d+)\s*days?,?\s+)?(\d+):)?(\d{1,3}):(\d\d(?:[.,]\d+)?)")  # h:mm:ss or mm:ss
+ISO_DURATION = re.compile(r"pt(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+SAME_MOMENT = 0.1  # seconds between two labels that were submitted together, or imported
+LONGEST_GAP, SHORTEST_BREAK, BREAK_RATIO = 1800.0, 120.0, 10.0  # seconds, seconds, multiples of the median gap
+FEWEST_GAPS = 5  # for a speed
+
+
+# ---- durations -----------------------------------------------------------------------------------------------------
+
+
+def unit_of(column: str) -> str | None:
+    """Return the unit of the durations in a column of this name ("ms", "s", "min" or "h"), None if it has none.
+
+    >>> [unit_of(name) for name in ("Duration (in seconds)", "time_spent", "lead time [ms]", "timestamp", "times")]
+    ['s', 's', 'ms', None, None]
+    """
+    word = plain(column)
+    if word in DURATIONS or word in ("seconds", "secs"):
+        return "s"
+    for ending in sorted(UNITS, key=len, reverse=True):
+        if word.endswith(ending):
+            stem = word.removesuffix(ending).removesuffix("in")
+            if stem in DURATIONS or (stem == "time" and len(ending) > 1):
+                return UNITS[ending]
+    return None
+
+
+def seconds_of(cell: Any, unit: str = "s") -> float:
+    """Return the seconds of a duration such as 12.5, "320 ms", "1:05" (minutes and seconds) or "PT2M"; NaN if unknown.
+
+    >>> [seconds_of(cell) for cell in (12.5, "320 ms", "1:05", "0:01:05", "PT2M5S", "2 min", -1, "fast")]
+    [12.5, 0.32, 65.0, 65.0, 125.0, 120.0, nan, nan]
+    """
+    word = (text(cell) or "").casefold()
+    if match := CLOCK.fullmatch(word):
+        days, hours, minutes, seconds = (float((part or "0").replace(",", ".")) for part in match.groups())
+        return days * DAY + 3600 * hours + 60 * minutes + seconds
+    if match := NUMBER.fullmatch(word):
+        named = UNITS.get(match[2]) if match[2] else unit
+        number = word[: match.start(2)].strip().rstrip(".").replace(",", ".") if match[2] else word.replace(",", ".")
+        return np.nan if named is None else float(number) * SECONDS[named]
+    match = ISO_DURATION.fullmatch(word)
+    if match and any(match.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return 3600 * hours + 60 * minutes + seconds
+    return np.nan
+
+
+def read_durations(cells: Iterable[Any], unit: str = "s") -> NDArray[np.float64]:
+    """Return the seconds of durations, NaN where unknown."""
+    known: dict[str, float] = {}
+    words = [text(cell) or "" for cell in cells]
+    for word in words:
+        if word not in known:
+            known[word] = seconds_of(word, unit)
+    return np.array([known[word] for word in words], dtype=np.float64)
+
+
+def duration_column(table: Table, used: Sequence[str], item: int | None = None) -> int | None:
+    """Return the column with the durations of labels, None if there is none.
+
+    A column that is the same for every label of an item is about the item, such as the length of a video.
+
+    Parameters
+    ----------
+    table : Table
+    used : sequence of str
+        Columns with another meaning.
+    item : int, optional
+        The column of items.
+    """
+    for place, name in enumerate(table.header):
+        unit = None if name in used else unit_of(name)
+        if unit is None or is_of_items(table, place, item):
+            continue
+        if not np.isnan(read_durations(table.frame.iloc[:, place], unit)).all():
+            return place
+    return None
+
+
+def with_durations(times: Times | None, durations: NDArray[np.float64]) -> Times:
+    """Return the times of labels with their durations (L,)."""
+    return replace(times or Times.unknown(len(durations)), durations=durations)
+
+
+# ---- annotators ----------------------------------------------------------------------------------------------------
+
+
+def is_break(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which gaps (in seconds) between an annotator's labels are breaks.
+
+    A break is longer than ten times the median gap (at least two minutes), or longer than half an hour.
+
+    >>> is_break(np.array([10.0, 12.0, 11.0, 100.0, 1200.0])).tolist()
+    [False, False, False, False, True]
+    """
+    if not len(gaps):
+        return np.zeros(0, dtype=bool)
+    least = max(SHORTEST_BREAK, BREAK_RATIO * float(np.median(gaps)))
+    return gaps > min(least, LONGEST_GAP)
+
+
+def _speed(seconds: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the labels per hour and the median seconds per label from the times of labels; NaN if there are too few.
+
+    Labels of the same moment were submitted together: they share the gap before them. The labels at the start of the
+    annotator's work and after breaks do not count, because when they were begun is unknown.
+    """
+    moments = np.sort(seconds[~np.isnan(seconds)])
+    starts = np.flatnonzero(np.diff(moments, prepend=-np.inf) > SAME_MOMENT)
+    counts = np.diff(starts, append=len(moments))[1:]
+    gaps = np.diff(moments[starts])
+    works = ~is_break(gaps)
+    if works.sum() < FEWEST_GAPS:
+        return np.nan, np.nan
+    gaps, counts = gaps[works], counts[works]
+    return 3600 * float(counts.sum() / gaps.sum()), float(np.median(np.repeat(gaps / counts, counts)))
+
+
+def working_times(ann: Annotations, times: Times | None) -> pd.DataFrame:
+    """Return when and how fast each annotator works, indexed by the annotators' names.
+
+    Parameters
+    ----------
+    ann : Annotations
+    times : Times or None
+        When the labels were given, and how long they took.
+
+    Returns
+    -------
+    DataFrame
+        Those of the following columns that are known for any annotator:
+
+        - last_active: the time of the newest label, as text; a date if all times are dates;
+        - labels_per_hour: the speed without breaks (`is_break`);
+        - median_seconds: the median duration of a label or, if the annotator's durations are unknown, the median gap.
+    """
+    names = pd.Index([str(name) for name in ann.annotators], dtype=object)
+    table = pd.DataFrame(
+        {LAST_ACTIVE: None, LABELS_PER_HOUR: np.nan, MEDIAN_SECONDS: np.nan}, index=names, dtype=object
+    )
+    if times is None:
+        return table.iloc[:, :0]
+    seconds = _certain(times)
+    durations = np.full(len(seconds), np.nan) if times.durations is None else times.durations
+    only_dates = bool((seconds[~np.isnan(seconds)] % DAY == 0).all())
+    for person, rows in enumerate(_rows_of(ann)):
+        own = seconds[rows]
+        per_hour, gap = _speed(own)
+        took = durations[rows]
+        took = took[~np.isnan(took)]
+        last = _written(float(np.nanmax(own)), only_dates) if (~np.isnan(own)).any() else None
+        table.iloc[person] = [last, per_hour, float(np.median(took)) if len(took) else gap]
+    table = table.astype({LABELS_PER_HOUR: float, MEDIAN_SECONDS: float}).round(1)
+    return table.loc[:, table.notna().any()]
+
+
+def _certain(times: Times) -> NDArray[np.float64]:
+    """Return the seconds of times, NaN for those that depend on an undecided order of day and month."""
+    day_first, month_first = times.readings[0], times.readings[-1]
+    return np.where(day_first == month_first, day_first, np.nan)
+
+
+def _rows_of(ann: Annotations) -> list[Positions]:
+    order = np.argsort(ann.annotator, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(ann.annotator, minlength=ann.n_annotators))[:-1])
+
+
+def _written(seconds: float, only_date: bool) -> str:
+    moment = pd.Timestamp(seconds, unit="s").floor("s")
+    return moment.strftime("%Y-%m-%d" if only_date else "%Y-%m-%dT%H:%M:%SZ")
+
+
+def with_working_times(people: pd.DataFrame, labels: LabelsRead) -> pd.DataFrame:
+    """Return a table of annotators, whose first column has their names, with the columns of `working_times`."""
+    found = working_times(labels.annotations, labels.times)
+    if not len(found.columns):
+        return people
+    names: Ids = people.iloc[:, 0].astype(str).to_numpy()
+    return people.assign(**{name: found[name].reindex(names).to_numpy() for name in found})
+
+
+def working_records(labels: LabelsRead) -> dict[str, dict[str, Any]]:
+    """Return the rows of `working_times` by the annotators' names as pages show them, without unknown values."""
+    found = working_times(labels.annotations, labels.times)
+    rows = found.to_dict("index")
+    known = {clean(name): {key: value for key, value in row.items() if pd.notna(value)} for name, row in rows.items()}
+    return {name: row for name, row in known.items() if row}
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def describe_working(known: Mapping[str, Any]) -> str:
+    """Return a sentence on when and how fast an annotator works.
+
+    >>> describe_working({"last_active": "2026-03-04T16:05:00Z", "labels_per_hour": 212.4, "median_seconds": 14.0})
+    'Last active 2026-03-04 16:05 UTC; 212 labels per hour without breaks; median 14 seconds per label.'
+    """
+    parts = []
+    if LAST_ACTIVE in known:
+        day, _, clock = known[LAST_ACTIVE].partition("T")
+        parts.append(f"last active {day} {clock[:5]} UTC" if clock else f"last active {day}")
+    if LABELS_PER_HOUR in known:
+        parts.append(f"{_short(known[LABELS_PER_HOUR])} labels per hour without breaks")
+    if MEDIAN_SECONDS in known:
+        parts.append(f"median {_short(known[MEDIAN_SECONDS])} seconds per label")
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
