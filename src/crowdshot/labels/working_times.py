@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -211,8 +212,8 @@ def _rows_of(ann: Annotations) -> list[Positions]:
 
 
 def _written(seconds: float, only_date: bool) -> str:
-    moment = pd.Timestamp(seconds, unit="s").floor("s")
-    return moment.strftime("%Y-%m-%d" if only_date else "%Y-%m-%dT%H:%M:%SZ")
+    written = datetime.fromtimestamp(int(seconds // 1), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return written[:10] if only_date else written
 
 
 def with_working_times(people: pd.DataFrame, labels: LabelsRead) -> pd.DataFrame:
