@@ -5,8 +5,8 @@
 
 The data are sentence polarity: two classes, 4,999 film reviews with 5.6 labels each, and 5,432 reviews with the truth
 only. First, every method starts from the texts: `CrowdClassifier().fit(texts, labels)` with and without the extra
-``text``; TF-IDF of words and word pairs with logistic regression on majority vote and on Dawid–Skene; and CROWDLAB,
-which treats the regression on the vote as another annotator. The regression's C is chosen by five-fold
+``text``; TF-IDF of words and word pairs with logistic regression on majority vote and on Dawid–Skene; and CROWDLAB.
+CROWDLAB treats the regression on the vote as another annotator. The regression's C is chosen by five-fold
 cross-validation. Logistic regression on MiniLM embeddings is included for a fair comparison.
 
 With ``--same-features`` all methods use 100 components of TF-IDF, fitted on all texts. The constants of

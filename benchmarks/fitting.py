@@ -56,7 +56,7 @@ def timed(run, device, least=0.5):
     return (time.perf_counter() - start) / times
 
 
-def told(seconds):
+def shown(seconds):
     return "–" if seconds is None else f"{seconds * 1e3:,.1f}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 
@@ -86,7 +86,7 @@ def main():
         if N * R * K <= LOOPED and device == "cpu":
             plain = Problem(x, y, K, labelings.SCALE, labelings.TAU)
             looped = timed(lambda: plain.search(range(N), labelings.WIDTH), "cpu", least=0)  # noqa: B023
-        row = N, R, K, told(default), f"{N / default:,.0f}", told(search), told(em), told(looped)
+        row = N, R, K, shown(default), f"{N / default:,.0f}", shown(search), shown(em), shown(looped)
         print("| " + " | ".join(f"{each:,}" if isinstance(each, int) else each for each in row) + " |", flush=True)
     x, y = (each.to(device) for each in problem(40, 5, 4, (given.episodes,)))
     for name, fit in (("labelings.fit", labelings.fit), ("mixture.fit", mixture.fit)):

@@ -94,7 +94,7 @@ def of_images(sizes: list[int], kill: bool, folder: Path) -> list[dict[str, obje
             shutil.rmtree(cache)
             found["predict, killed"] = run(predict, cache, found["predict, cold"]["clock s"] / 2)
             found["predict, gone on with"] = run(predict, cache)
-        rows += [tell({"items": f"{n:,} images", "command": name, **row}) for name, row in found.items()]
+        rows += [print_row({"items": f"{n:,} images", "command": name, **row}) for name, row in found.items()]
     return rows
 
 
@@ -110,14 +110,14 @@ def of_rows(sizes: list[int], to_adapt: list[int], folder: Path) -> list[dict[st
         draw_rows(file, n)
         if n in sizes:
             row = run(["predict", model, "--features", file, "--out", folder / "predictions.csv", "--json"], cache)
-            rows.append(tell({"items": f"{n:,} rows", "command": "predict", **row}))
+            rows.append(print_row({"items": f"{n:,} rows", "command": "predict", **row}))
         if n in to_adapt:
             row = run(["adapt", labels, "--features", file, "--out", out / str(n), "--json"], cache)
-            rows.append(tell({"items": f"{n:,} rows", "command": "adapt", **row}))
+            rows.append(print_row({"items": f"{n:,} rows", "command": "adapt", **row}))
     return rows
 
 
-def tell(row: dict[str, object]) -> dict[str, object]:
+def print_row(row: dict[str, object]) -> dict[str, object]:
     print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     return row
 

@@ -55,8 +55,8 @@ SHARED = (
 class Variant:
     """A way to train.
 
-    ``without`` are ingredients that simulated crowds lack; ``fold`` is the group of real crowds that is left out of
-    training, None if there are no real crowds in training.
+    ``without`` are ingredients that simulated crowds lack. ``fold`` is the group of real crowds left out of training,
+    or None for training without real crowds.
     """
 
     name: str

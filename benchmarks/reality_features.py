@@ -173,7 +173,7 @@ def choose_items(
     if source.n_labelled:
         rest = random.permutation(np.arange(n_labelled, len(source.truth)))
     if scenario.unequal:
-        rest = as_frequent(rest, source.truth, counts)
+        rest = with_class_frequencies(rest, source.truth, counts)
     return labelled, rest[:MOST_UNSEEN]
 
 
@@ -188,7 +188,7 @@ def class_counts(scenario: Scenario, truth: Positions) -> Positions:
     return np.minimum(counts, np.bincount(truth) * 4 // 5)
 
 
-def as_frequent(rest: Positions, truth: Positions, counts: Positions) -> Positions:
+def with_class_frequencies(rest: Positions, truth: Positions, counts: Positions) -> Positions:
     """Return as many of these items as possible with class frequencies in proportion to ``counts``."""
     there = np.bincount(truth[rest], minlength=len(counts))
     wanted = np.maximum(np.round(counts * (there / counts).min()), 1).astype(int)

@@ -190,7 +190,7 @@ def log_losses(full: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(full: pd.DataFrame) -> pd.DataFrame:
-    """Return published accuracies beside those measured here, and ours."""
+    """Return published accuracies, those measured here, and ours."""
     right = wide(full, "accuracy").droplevel("per_item")
     rows = []
     for name in sorted(PUBLISHED.keys() & set(right.index)):

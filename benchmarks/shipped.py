@@ -4,9 +4,9 @@
         --photo-lite0 tiny-imagenet-100-lite0.npz
 
 ``glyphs`` needs no data; sources without a file are left out. Prints the accuracy in the paper's nine cells (shots and
-annotators; four classes, 10 queries per class, its four crowds, 200 episodes each, the same for all encoders of a
-source): for an encoder with the paper's mixture and the priors of its card, and for the encoder ``-protonet`` with soft
-votes and with the labeling search.
+annotators). Episodes have four classes and 10 queries per class; each of the paper's four crowds has 200 episodes, the
+same for all encoders of a source. An encoder is used with the paper's mixture and the priors of its card, and its
+``-protonet`` variant with soft votes and with the labeling search.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""IBCC, EBCC and BWA of benchmarks/rivals_bayesian.py, against plain loops over the papers' equations."""
+"""Compare IBCC, EBCC and BWA of benchmarks/rivals_bayesian.py with plain loops over the papers' equations."""
 
 import importlib
 import math
@@ -69,7 +69,7 @@ def vb_by_loops(ann, joint, class_prior, steps):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_variational_bayes_is_that_of_plain_loops(seed):
+def test_variational_bayes_equals_plain_loops(seed):
     ann = crowd(seed)
     vote = aggregate.soft_vote(ann)
     start = vote[:, :, None] * np.random.default_rng(seed).dirichlet(np.ones(2), vote.shape)
@@ -90,7 +90,7 @@ def test_the_bound_never_falls():
     assert (np.diff(bounds) > -1e-9).all()
 
 
-def test_ibcc_is_plain_loops_with_one_subtype():
+def test_ibcc_equals_plain_loops_with_one_subtype():
     ann = crowd(5)
     vote = aggregate.soft_vote(ann)
     converged, _ = vb_by_loops(ann, vote[:, :, None], [1.0] * 3, 60)
@@ -107,10 +107,10 @@ def test_ebcc_keeps_the_start_with_the_highest_bound(monkeypatch):
 
 
 def test_ebcc_finds_annotators_who_err_together():
-    """Four of seven annotators are wrong together on half of class 0: the vote loses these items, subtypes do not."""
+    """Four of seven annotators err together on half of class 0; the vote is wrong for these items, EBCC is right."""
     random = np.random.default_rng(0)
     truth = np.repeat([0, 0, 1, 1], 100)
-    hard = np.arange(400) < 100  # class 0, which annotators 0 to 3 call 1, and 4 to 6 know
+    hard = np.arange(400) < 100  # class 0, labelled 1 by annotators 0 to 3 and correctly by 4 to 6
     labels = np.where(random.random((400, 7)) < 0.9, truth[:, None], 1 - truth[:, None])
     labels[:100, :4] = (random.random((100, 4)) < 0.9).astype(int)
     found = bayesian.ebcc(Annotations.from_matrix(labels), subtypes=3, starts=5).argmax(1)
@@ -119,7 +119,7 @@ def test_ebcc_finds_annotators_who_err_together():
     assert (voted == truth)[hard].mean() < 0.5
 
 
-def test_bwa_is_that_of_plain_loops():
+def test_bwa_equals_plain_loops():
     ann = crowd(2)
     N, K, R = ann.n_items, ann.n_classes, ann.n_annotators
     labels = list(zip(ann.item, ann.annotator, ann.label, strict=True))

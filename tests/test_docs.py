@@ -1,4 +1,4 @@
-"""What the documentation shows is run: Python blocks and console lines that start with a dollar sign, in order."""
+"""Run the examples of the documentation in order: Python blocks, and console lines that start with a dollar sign."""
 
 import re
 import shlex
@@ -32,13 +32,13 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub generates from headings."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_links_to_headings_lead_to_one(page):
+def test_links_to_headings_are_valid(page):
     for file, anchor in re.findall(r"\]\(([\w./-]*\.md|)#([^)\s]+)\)", page.read_text()):
         assert anchor in anchors(page.parent / file if file else page), (file, anchor)

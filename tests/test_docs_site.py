@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, hangs together, and asks no network for anything."""
+"""Test the documentation site: it builds without warnings, has no broken links, and loads nothing from the network."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def targets(pattern: re.Pattern[str], site: Path) -> set[tuple[Path, str]]:
-    """(page, what it names); 404.html is left out, whose links start at a server's root."""
+    """Return pairs (page, target); 404.html is left out, because its links start at the root of a server."""
     pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
     return {(page, name) for page in pages for name in pattern.findall(page.read_text())}
 
@@ -45,12 +45,12 @@ def test_every_page_is_there(site: Path) -> None:
     assert {"index.html", "compare.html", "labels.html", "research/inference.html"} <= expected
     built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
     assert expected <= built
-    linked = {page.with_suffix(".html").name for page in ROOT.glob("*.md")}  # pages outside docs/ come along
+    linked = {page.with_suffix(".html").name for page in ROOT.glob("*.md")}  # pages outside docs/ are included
     assert "CONTRIBUTING.html" in built
     assert {name for name in built - expected if "/" not in name} <= linked | {"404.html"}
 
 
-def test_what_a_page_shows_comes_with_the_site(site: Path) -> None:
+def test_files_used_by_pages_are_in_the_site(site: Path) -> None:
     used = targets(USED, site)
     shown = {name for page, name in used if page.name == "inference.html"}
     assert "../results/world/world.png" in shown  # from outside docs/
@@ -58,7 +58,7 @@ def test_what_a_page_shows_comes_with_the_site(site: Path) -> None:
         assert (page.parent / unquote(name.split("?")[0])).is_file(), (page, name)
 
 
-def test_links_lead_somewhere(site: Path) -> None:
+def test_links_are_valid(site: Path) -> None:
     here = {(page, name) for page, name in targets(POINTED_AT, site) if not re.match(r"https?:|#|mailto:", name)}
     names = {name for page, name in here if page.name == "reproduction.html"}
     assert {"results/main/tables.html", "results/index.html"} <= names
@@ -66,7 +66,7 @@ def test_links_lead_somewhere(site: Path) -> None:
         assert (page.parent / unquote(name.partition("#")[0])).is_file(), (page, name)
 
 
-def test_style_sheets_fetch_nothing(site: Path) -> None:
+def test_style_sheets_load_nothing(site: Path) -> None:
     sheets = list(site.rglob("*.css"))
     assert sheets
     for sheet in sheets:
@@ -84,7 +84,7 @@ def test_broken_links_stop_the_build(tmp_path: Path) -> None:
         page.writelines(f"\n[broken]({link})\n" for link in broken)
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
-    told = [line for line in done.stderr.splitlines() if line.startswith("WARNING -")]
-    assert len(told) == len(broken)
+    warned = [line for line in done.stderr.splitlines() if line.startswith("WARNING -")]
+    assert len(warned) == len(broken)
     for link in broken:
-        assert any(f"'{link}'" in line for line in told), told
+        assert any(f"'{link}'" in line for line in warned), warned

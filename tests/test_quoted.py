@@ -1,4 +1,4 @@
-"""Numbers that the documentation quotes are those in results/, and the check that says so can fail."""
+"""Check that numbers quoted in the documentation are those in results/, and that this check can fail."""
 
 import importlib.util
 import subprocess
@@ -15,13 +15,13 @@ def loaded():
     return module
 
 
-def test_every_number_is_what_results_say():
+def test_every_number_agrees_with_results():
     done = subprocess.run([sys.executable, ROOT / "docs" / "quoted.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("none of them not what results/ say.\n")
 
 
-def test_a_number_that_results_do_not_have_is_found():
+def test_a_wrong_number_is_found():
     wrong = loaded().wrong
     quote = "<!-- quoted\n{} beyond/omniglot-fair labeling-search 4x3\n-->"
     assert wrong("It has 0.777 there.\n" + quote.format("0.777")) == []
@@ -34,7 +34,7 @@ def test_a_number_that_results_do_not_have_is_found():
     assert "has – for Nobody" in wrong("0.5\n<!-- quoted\n0.5 main/omniglot-fair Nobody\n-->")[0]
 
 
-def test_generated_parts_are_written_anew_and_leave_out_what_was_not_run():
+def test_generated_parts_are_replaced_without_missing_results():
     module = loaded()
     page = "before\n<!-- numbers: beyond -->\nold | 0.123\n<!-- end -->\nafter\n"
     new = module.written(page)

@@ -1,4 +1,4 @@
-"""The README is short, and its numbers are what the commands print that it names."""
+"""Check that the README is short and that its numbers are those that its commands print."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_it_is_short_and_every_link_leads_somewhere():
+def test_it_is_short_and_links_are_valid():
     assert len(README.splitlines()) < 120
     for link in re.findall(r"\]\(([^)#]+)", README):
         assert (ROOT / link).exists(), link
 
 
-def test_one_version_everywhere():
+def test_the_version_is_the_same_everywhere():
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == __version__
     newest = re.search(r"^## \[(\d\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == __version__

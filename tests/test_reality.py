@@ -1,4 +1,4 @@
-"""The measures, thinned crowds and rivals of benchmarks/reality.py, by values worked out by hand."""
+"""Test the measures, thinned crowds and compared methods of benchmarks/reality.py with values by hand."""
 
 import importlib
 import math
@@ -21,19 +21,19 @@ SAID = [[0, 0, 1], [1, 1, 1], [0, 1, None], [None, 1, 1]]
 def test_score_by_hand():
     probabilities = np.array([[0.95, 0.05], [0.5, 0.5], [0.3, 0.7], [0.2, 0.8]])
     found = measures.score(probabilities, np.array([0, 0, 0, crowds.UNNAMED]))
-    assert found["accuracy"] == pytest.approx((1 + 0.5) / 4)  # a tie is half right, a class that nobody named wrong
+    assert found["accuracy"] == pytest.approx((1 + 0.5) / 4)  # ties count half, unnamed classes are wrong
     assert found["log_loss"] == pytest.approx(-math.log(0.95 * 0.5 * 0.3 * 0.001) / 4)
     assert found["over"] == pytest.approx((0.95 + 0.5 + 0.7 + 0.8) / 4 - 1.5 / 4)
     assert found["calibration"] == pytest.approx((0.05 + 0 + 0.7 + 0.8) / 4)
     assert (found["accepted"], found["settled_right"]) == (0.25, 1.0)
 
 
-def test_calibration_is_that_of_bins():
+def test_calibration_error_by_hand():
     assert measures.calibration_error(np.array([0.91, 0.99]), np.array([0.0, 1.0])) == pytest.approx(0.45)
     assert measures.calibration_error(np.array([0.89, 1.0]), np.array([0.0, 1.0])) == pytest.approx(0.445)
 
 
-def test_nothing_settled_is_neither_right_nor_wrong():
+def test_accuracy_of_accepted_items_is_nan_without_any():
     assert math.isnan(measures.score(np.full((3, 2), 0.5), np.zeros(3, dtype=int))["settled_right"])
 
 
@@ -49,12 +49,12 @@ def test_thinned_keeps_at_most_so_many_labels_of_every_item():
     assert len(crowds.thinned(annotations, 6, seed=0)) == len(annotations)
 
 
-def test_who_shares_items_is_a_relative():
+def test_crowds_with_common_items_are_relatives():
     assert crowds.relatives("ZC_in") == {"ZC_all", "ZC_in", "ZC_us"}
     assert crowds.relatives("dog") == {"dog"}
 
 
-def test_a_project_is_read_again(tmp_path):
+def test_a_project_is_written_as_two_tables(tmp_path):
     annotations = Annotations.from_matrix(SAID)
     truth = crowds.pd.Series([0, 1, np.nan, 1], index=crowds.pd.Index(annotations.items, name="item"), name="truth")
     crowds.write(crowds.Crowd(annotations, truth), tmp_path / "toy")
@@ -75,7 +75,7 @@ def test_a_pseudo_vote_is_shared_by_all_classes():
     assert found[:, 0] == pytest.approx([2.5 / 4, 0.5 / 4, 1.5 / 3, 0.5 / 3])
 
 
-def test_regression_is_that_of_scikit_learn():
+def test_regression_equals_scikit_learns():
     from sklearn.linear_model import LogisticRegression
 
     random = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def test_regression_is_that_of_scikit_learn():
     np.testing.assert_allclose(np.exp(regression.log_proba(items, weights)), expected, atol=2e-3)
 
 
-def test_a_turn_of_wide_features_changes_no_distance():
+def test_rotation_of_wide_features_keeps_inner_products():
     random = np.random.default_rng(0)
     found = regression.prepare(random.normal(size=(5, 20)), random.normal(size=(3, 20)))
     assert found.items.shape == (5, 5)
@@ -101,7 +101,7 @@ def test_folds_are_stratified():
     assert np.bincount(dealt[labels == 1]).tolist() == [1] * 5
 
 
-def test_rows_are_measured_once_or_anew(tmp_path):
+def test_rows_are_measured_once_or_replaced(tmp_path):
     kept = rows.Rows(tmp_path / "rows.parquet", ("scenario", "method"))
     kept.put([{"scenario": "a", "method": "vote", "right": 0.5}, {"scenario": "a", "method": "ours", "right": 0.6}])
     kept.put([{"scenario": "a", "method": "ours", "right": 0.7}])
@@ -110,7 +110,7 @@ def test_rows_are_measured_once_or_anew(tmp_path):
     assert again.table["right"].tolist() == [0.7, 0.5]
 
 
-def test_a_rival_that_fails_says_why():
+def test_a_failed_method_is_recorded_with_the_reason():
     found, row = rows.attempt(lambda: 1 / 0, seconds=5)
     assert found is None
     assert row["failed"] == "ZeroDivisionError: division by zero"

@@ -1,4 +1,4 @@
-"""The site's reference has every public name and every command: it is made of the program, nobody can forget one."""
+"""Check that the generated reference has every public name and every command."""
 
 import importlib.util
 from pathlib import Path
@@ -19,13 +19,13 @@ def reference():
     return module
 
 
-def test_every_public_name_is_there(reference):
+def test_every_public_name_is_listed(reference):
     page = reference.python_page()
     listed = [line.rsplit(".", 1)[1] for line in page.splitlines() if line.startswith("::: ")]
     assert sorted(listed) == sorted(crowdshot.__all__)
 
 
-def test_every_command_is_there_as_its_help_tells_it(reference):
+def test_every_command_is_listed_with_its_help(reference):
     page = reference.commands_page()
     for words in ("adapt", "aggregate", "paper compare", "paper list", "serve"):
         assert f"\n## {words}\n" in page

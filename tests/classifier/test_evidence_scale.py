@@ -31,7 +31,7 @@ def soft_vote_and_prototypes(X, labels, K, queries):
     share = votes / votes.sum(1, keepdims=True)
     prototypes = share.T @ X / np.maximum(share.sum(0)[:, None], 1e-9)
     distance = ((queries[:, None] - prototypes) ** 2).sum(-1)
-    distance[:, share.sum(0) == 0] = np.inf  # nobody voted for it
+    distance[:, share.sum(0) == 0] = np.inf  # classes without votes
     return votes, distance.argmin(1)
 
 

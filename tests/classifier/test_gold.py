@@ -15,7 +15,7 @@ RANDOM = np.random.default_rng(0)
 TRUTH = np.repeat(["cat", "dog"], 10)
 X = np.where(TRUTH == "cat", -2.0, 2.0)[:, None] + 0.3 * RANDOM.normal(size=(20, 2))
 LABELS = np.where(RANDOM.random((20, 3)) < 0.9, TRUTH[:, None], "cat").astype(object)
-LABELS[[4, 14]] = None  # nobody labelled these
+LABELS[[4, 14]] = None  # unlabelled
 METHODS = ["auto", "features", "labeling-search", "ours", "paper", "LRDS", "PrSV"]
 
 

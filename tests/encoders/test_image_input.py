@@ -283,7 +283,7 @@ def test_broken_exif_does_not_hide_the_picture(tmp_path: Path) -> None:
     assert got.unique().tolist() == pytest.approx([0.2])
 
 
-def test_of_an_animation_the_first_frame(tmp_path: Path) -> None:
+def test_the_first_frame_of_an_animation_is_read(tmp_path: Path) -> None:
     frames = [Image.new("L", (4, 4), level) for level in (51, 102, 255)]
     for name in ("move.gif", "move.png", "move.tif"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])

@@ -216,7 +216,7 @@ def test_readable_images_are_not_decoded_again(photos, tmp_path, monkeypatch):
     real = module.decode
     monkeypatch.setattr(module, "decode", lambda path, scales: decoded.append(path) or real(path, scales))
     with embedding_cache(tmp_path / "cache"):
-        for n_decoded in (13, 14):  # the bad one again, to say why
+        for n_decoded in (13, 14):  # only the unreadable one, for its error message
             kept, bad = find_readable(open_items(photos, None), True, lambda done, total: None)
             assert (len(kept), [image.name for image in bad]) == (12, ["bad.png"])
             assert len(decoded) == n_decoded

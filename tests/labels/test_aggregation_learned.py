@@ -105,7 +105,7 @@ def test_an_item_without_a_label_has_the_class_sizes() -> None:
     np.testing.assert_allclose(found.probabilities[:30], aggregate.learned(ann).probabilities, atol=1e-9)
 
 
-def test_an_annotator_with_constant_labels_confirms_nobody() -> None:
+def test_an_annotator_with_constant_labels_has_uncertain_accuracy() -> None:
     """With one label per item, nothing distinguishes the annotator who always chooses yes from the others."""
     random = np.random.default_rng(1)
     rows = [(i, f"{i % 4}", "yes" if i % 4 == 0 else random.choice(["yes", "no"])) for i in range(200)]

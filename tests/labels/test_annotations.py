@@ -306,7 +306,7 @@ def test_crowdkit_round_trip():
         Annotations.from_crowdkit(table(PETS))
 
 
-def test_cleanlab_keeps_a_class_nobody_chose():
+def test_cleanlab_keeps_a_class_without_labels():
     labels = pd.DataFrame([[0, np.nan], [3, 1]], index=["x", "y"], columns=["ann", "bob"])
     ann = Annotations.from_cleanlab(labels)
     assert ann.classes.tolist() == [0, 1, 2, 3]

@@ -68,7 +68,7 @@ def test_sets_are_spelled_one_way(read):
     assert [twins.names for twins in read(LONG, multi_label=True).near_duplicates] == [("dog", "Dog")]
 
 
-def test_commas_count_where_nobody_wrote_another_separator(read):
+def test_commas_separate_labels_if_there_is_no_other_separator(read):
     table = 'item,annotator,label\n1,ann,"cat, dog"\n2,ann,dog\n'
     assert read(table, multi_label=True).names.tolist() == ["cat", "dog"]
     assert read(table).annotations.classes.tolist() == ["cat, dog", "dog"]  # it may be a name: "dog, small"

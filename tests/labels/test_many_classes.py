@@ -108,7 +108,7 @@ def test_dense_and_sparse_votes_are_equal(monkeypatch) -> None:
     np.testing.assert_allclose(named.class_probs, dense.class_probs)
 
 
-def test_gold_classes_that_nobody_chose_are_fixed(monkeypatch) -> None:
+def test_gold_classes_without_labels_are_fixed(monkeypatch) -> None:
     monkeypatch.setattr(parts, "MOST_CELLS", 0)
     ann, _ = crowd(20, 5, 6, 3)
     gold = {3: (int(ann.label[ann.item == 3][0]) + 1) % 6}

@@ -326,7 +326,7 @@ def test_float32_stays_finite(N, R, K, D, norm, covariance):
     g = torch.Generator().manual_seed(0)
     u = torch.randn(N, D, generator=g)
     u = (u / u.norm(dim=-1, keepdim=True) * norm).requires_grad_()
-    y = torch.randint(0, max(2, K - 1), (N, R), generator=g)  # nobody votes for the last class
+    y = torch.randint(0, max(2, K - 1), (N, R), generator=g)  # the last class has no votes
     fit = mixture.fit(u, y, K, steps=5, covariance=covariance)
     log_proba = fit.log_proba(-u)
     log_proba.mean().backward()

@@ -136,7 +136,7 @@ def test_a_repeated_step_gives_the_same(many):
     np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.toarray(), expected)
 
 
-def test_a_run_that_was_interrupted_goes_on(many):
+def test_an_interrupted_run_continues(many):
     triples, (N, R, K) = crowd(3, 14)
     sizes = Sizes(N, R, K)
     part = whole_of(triples, sizes)

@@ -420,7 +420,7 @@ def test_methods_share_encoders_where_they_can():
     assert want("MaMV", iterations=10).iterations == 10
 
 
-def test_what_an_encoder_is_trained_for():
+def test_encoders_are_trained_for_the_experiments_episodes():
     def of(*arguments, **options):
         one = want(*arguments, **options)
         return one.shots, one.annotators

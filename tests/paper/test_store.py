@@ -431,7 +431,7 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
         filled(tmp_path, 1)
 
 
-def test_a_folder_called_like_a_column_does_no_harm(tmp_path):
+def test_a_folder_may_be_named_like_a_column(tmp_path):
     root = tmp_path / "split=7"
     store = filled(root, 2)
     store.compact()

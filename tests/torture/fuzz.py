@@ -103,7 +103,7 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
             name, data = known[rng.randrange(len(known))]
             try:
                 changed = rng.choice(suited(name))(data, rng)
-            except Exception:  # what was kept may be too damaged for a mutation that knows its kind
+            except Exception:  # a kept input may be too damaged for mutations of its format
                 continue
             path = Path(folder) / name
             path.write_bytes(changed)

@@ -4,8 +4,8 @@
 
 A command overwrites the results of an earlier run. Each try is a fork of this process, so that imports happen only
 once. The child is killed at its n-th file operation (a file opened for writing, a rename, a link, a new folder …) or at
-a random time; or its n-th operation fails because the disk is full, because of the limit on file sizes, or because the
-disk is really full. Afterwards the results must be old or new, without leftover files. Commands that can continue are
+a random time. In other tries the n-th operation fails: the disk is full, really or simulated, or a file exceeds the
+limit on file sizes. Afterwards the results must be old or new, without leftover files. Commands that can continue are
 then run again, and must give the result of an undisturbed run.
 """
 

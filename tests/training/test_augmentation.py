@@ -1,4 +1,4 @@
-"""Mirrored and moved images: against NumPy's own padding and flipping."""
+"""Compare mirrored and shifted images with NumPy's padding and flipping."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from crowdshot.training.random_streams import Uniforms
 
 
 def moved(image, mirrored, down, right):
-    """Mirrored first; then row y is row y + down of that, and its edge beyond; the same for columns."""
+    """Mirror the image, then shift it: row y becomes row y + down, with repeated edges; likewise for columns."""
     reach = 2
     wide = np.pad(image[:, ::-1] if mirrored else image, ((reach, reach), (reach, reach)), mode="edge")
     height, width = image.shape
@@ -18,8 +18,8 @@ def moved(image, mirrored, down, right):
 
 
 @pytest.mark.parametrize("colour", [False, True])
-def test_every_image_in_its_own_way(colour):
-    """20 pixels a side may move by two: five shifts, each a fifth of the numbers in [0, 1)."""
+def test_every_image_is_augmented_separately(colour):
+    """Images of 20 pixels shift by at most two, so each of five shifts has a fifth of the numbers in [0, 1)."""
     images = np.random.default_rng(0).integers(0, 256, (1, 4, 3, 20, 20) if colour else (1, 4, 20, 20), np.uint8)
     lots = [0.0, 0.0, 0.99, 0.7, 0.5, 0.5, 0.49, 0.25, 0.61, 0.5, 0.999, 0.1]
     expected = [(True, -2, 2), (False, 0, 0), (True, -1, 1), (False, 2, -2)]

@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere goes on as if nothing had been; a bad checkpoint is told and never made worse."""
+"""Check that stopped runs continue with identical results, and that bad checkpoints are refused and kept."""
 
 import errno
 import os
@@ -55,11 +55,11 @@ def test_stopped_anywhere_the_result_is_the_same_to_the_bit(undisturbed, tmp_pat
     same(found, expected)
     assert reports == expected_reports
     assert [p.name for p in tmp_path.iterdir()] == ["run"], "the caller removes it, once the encoders are in safety"
-    same(train(jobs(), image_pool(), checkpoint=file), expected)  # until then the result can be had again
+    same(train(jobs(), image_pool(), checkpoint=file), expected)  # the result can be restored until then
 
 
 def test_a_checkpoint_every_few_steps(undisturbed, tmp_path):
-    """Falls back to the last multiple, not to the last validation; the steps since then are done again."""
+    """A run continues from the last multiple of ``checkpoint_every``, and repeats the steps since then."""
 
     class KilledError(Exception):
         pass
@@ -77,7 +77,7 @@ def test_a_checkpoint_every_few_steps(undisturbed, tmp_path):
 
 
 def stopped(path, pool=None, **settings):
-    """A checkpoint after three steps."""
+    """Return a checkpoint after three steps."""
     done = []
     train(
         jobs(**settings),
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_another_run(tmp_path):
     assert file.read_bytes() == before
 
 
-def test_a_card_whose_recipes_are_none():
+def test_a_card_with_invalid_recipes():
     with pytest.raises(CrowdshotError, match=r"run is the checkpoint .* shots was None and is now 7"):
         check_same_run(Path("run"), {"recipes": [[]]}, {"recipes": [{"shots": 7}]})
 
@@ -123,7 +123,7 @@ def test_a_truncated_checkpoint(tmp_path, left):
     assert file.read_bytes() == content[:left]
 
 
-def test_something_else_in_its_place(tmp_path):
+def test_another_file_in_its_place(tmp_path):
     file = tmp_path / "run"
     file.write_text("my notes")
     with pytest.raises(CrowdshotError, match=r"is not a safetensors file \(.*\), expected a checkpoint"):

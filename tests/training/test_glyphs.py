@@ -1,4 +1,4 @@
-"""The glyph pool: which characters are in it, and that its examples look like many hands' versions of one."""
+"""Test the glyph pool: its characters, and the variation of its examples."""
 
 import unicodedata
 
@@ -27,7 +27,7 @@ def test_thousands_of_classes_and_no_duplicates():
     assert len(set(alphabet)) == len(alphabet)
 
 
-def test_no_digits_and_nothing_that_stands_for_one():
+def test_no_digits_and_no_numerals():
     for char in characters(DIGITS):
         assert unicodedata.numeric(char, None) is None, char
         assert not set(unicodedata.normalize("NFKD", char)) & set(DIGITS), char
@@ -35,11 +35,11 @@ def test_no_digits_and_nothing_that_stands_for_one():
         assert char not in characters(DIGITS)
 
 
-def test_nothing_that_looks_like_a_digit():
+def test_no_characters_similar_to_digits():
     assert not set("OoОоΟlЗƻƼ◯") & set(characters(DIGITS))
 
 
-def test_the_callers_own_exclusion():
+def test_excluded_characters_of_the_caller():
     alphabet = characters("AB")
     assert "A" not in alphabet
     assert not set("BÀΑАВ𝔸") & set(alphabet), "accented, Greek, Cyrillic and double-struck ones go too"
@@ -47,12 +47,12 @@ def test_the_callers_own_exclusion():
     assert {"A", "B", "7"} <= set(characters(""))
 
 
-def test_one_class_for_characters_that_look_the_same():
+def test_one_class_for_similar_characters():
     for alike in ("AΑА", "PРΡ", "XХΧ𝖷", "CСϹ", "HНΗ𝐇", "∆Δ", "Ss"):
         assert len(set(alike) & set(characters(DIGITS))) <= 1, alike
 
 
-def test_only_what_a_pen_draws_as_lines():
+def test_only_characters_made_of_lines():
     for char in ".,:'·•■●★⠿ \u0301\u00a0\u200b\ufffd":
         assert char not in characters(DIGITS), repr(char)
     assert {"A", "R", "Ж", "Ψ", "ش", "ᓀ", "∫", "&"} <= set(characters(DIGITS))
@@ -79,17 +79,17 @@ def test_bright_ink_on_black(pool):
 
 def test_lines_are_often_thin(pool):
     thin = [(image > 127).sum() / max(1, _skeleton_length(image > 127)) for image in pool.examples[:, 0].numpy()]
-    assert np.quantile(thin, 0.25) < 2.2  # about one pixel and a half, with the anti-aliased rims
+    assert np.quantile(thin, 0.25) < 2.2  # about one and a half pixels, with anti-aliased edges
     assert np.quantile(thin, 0.9) > 2.5
 
 
 def _skeleton_length(ink):
-    """Pixels on the ridge of the distance transform, a crude oracle for the length of the lines."""
+    """Count pixels on the ridge of the distance transform, a rough estimate of the length of lines."""
     distance = ndimage.distance_transform_cdt(ink)
     return (ink & (distance == ndimage.maximum_filter(distance, 3))).sum()
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_pool():
     a, b, c = (glyph_pool(n_classes=20, n_examples=2, seed=seed) for seed in (3, 3, 4))
     assert a.names == b.names
     assert torch.equal(a.examples, b.examples)
@@ -98,7 +98,7 @@ def test_the_seed_decides():
 
 
 def test_examples_of_a_class_differ_but_resemble_each_other(pool):
-    # blurred, because two hands' thin lines rarely share a pixel
+    # blurred, because thin lines of two examples rarely overlap
     images = ndimage.gaussian_filter(pool.examples.float().numpy(), (0, 0, 2, 2))
     flat = torch.nn.functional.normalize(torch.from_numpy(images).flatten(2), dim=2)  # (150, 8, 784)
     same = torch.einsum("cid,cjd->cij", flat, flat)
@@ -108,7 +108,7 @@ def test_examples_of_a_class_differ_but_resemble_each_other(pool):
     within = same[:, pairs].mean(1)
     between = different[:, ~torch.eye(150, dtype=torch.bool)].mean()
     assert (within > between).float().mean() > 0.9
-    # though size and place differ, the nearest mean of the others is the right one far oftener than by chance, 1/150
+    # the nearest class mean of the other examples is the right one much more often than by chance (1/150)
     means = flat[:, 1:].mean(1)
     assert ((flat[:, 0] @ means.T).argmax(1) == torch.arange(150)).float().mean() > 0.05
 
@@ -140,7 +140,7 @@ def test_thinning_leaves_connected_lines_one_pixel_wide():
     assert ndimage.label(~thinned[1])[1] == 2, "the frame's hole is gone"
 
 
-def test_distances_are_exact_up_to_the_farthest():
+def test_distances_are_exact_up_to_the_maximum():
     rng = np.random.default_rng(0)
     skeletons = rng.random((4, glyphs.SIDE, glyphs.SIDE)) < 0.01
     for squared, skeleton in zip(glyphs.squared_distances(skeletons), skeletons, strict=True):
@@ -148,7 +148,7 @@ def test_distances_are_exact_up_to_the_farthest():
         np.testing.assert_array_equal(squared, np.minimum(exact, glyphs.FARTHEST**2))
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_bad_arguments_are_refused():
     with pytest.raises(CrowdshotError, match=r"n_classes is 0, expected 1 to \d{4}"):
         glyph_pool(n_classes=0)
     with pytest.raises(CrowdshotError, match=r"n_classes is 99999, expected 1 to \d{4}"):

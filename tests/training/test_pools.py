@@ -1,4 +1,4 @@
-"""Episodes hold what they promise: distinct classes, distinct examples, right truths, no padding."""
+"""Check that episodes have distinct classes, distinct examples and correct truths, without padding."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def seeded(seed=0):
 
 
 def numbered_pool(counts, shape=(2,)):
-    """Every example is its own number, class * 100 + place, in every element; padding is -1."""
+    """Return a pool in which every element of an example is class * 100 + place; padding is -1."""
     room = max(counts)
     examples = torch.full((len(counts), room), -1.0)
     for c, count in enumerate(counts):
@@ -60,7 +60,7 @@ def test_classes_and_examples_are_drawn_uniformly():
     classes = torch.bincount(episodes.classes.flatten(), minlength=4) / 8000
     assert (classes - 0.5).abs().max() < 0.03  # s.d. 0.0056
     first = torch.bincount(episodes.classes[:, 0], minlength=4) / 8000
-    assert (first - 0.25).abs().max() < 0.025  # nor does a class prefer a place: s.d. 0.0048
+    assert (first - 0.25).abs().max() < 0.025  # positions of classes are uniform: s.d. 0.0048
     for drawn in (episodes.support, episodes.query):
         numbers = torch.bincount(drawn[..., 0].long().flatten(), minlength=400).view(4, 100)
         for c, count in enumerate([3, 6, 4, 5]):
@@ -68,8 +68,8 @@ def test_classes_and_examples_are_drawn_uniformly():
             assert (share - 1 / count).abs().max() < 0.04  # about 4,000 draws a class, s.d. at most 0.0075
 
 
-def test_items_that_a_crowd_labelled_are_taken_first():
-    """Class 0 has three labelled items, class 1 one; what is padded has no label and is never drawn."""
+def test_labelled_items_are_drawn_first():
+    """Class 0 has three labelled items and class 1 has one; padding has no labels and is never drawn."""
     pool = numbered_pool([6, 4])
     crowd = torch.full((2, 6, 3), -1, dtype=torch.int16)
     for place in (1, 2, 5):
@@ -93,7 +93,7 @@ def test_the_whole_pool_is_reachable():
     assert sorted(drawn.tolist()) == [0, 1, 2, 3, 100, 101, 102, 103]
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_episodes():
     pool = numbered_pool([9] * 8)
     a, b, c = (sample(pool, 5, 3, 2, 2, seeded(seed)) for seed in (1, 1, 2))
     assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
@@ -145,7 +145,7 @@ def test_moving_a_pool_keeps_everything():
     assert torch.equal(pool.examples, numbered_pool([4, 5]).examples)
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_bad_arguments_are_refused():
     pool = numbered_pool([4, 6, 8])
     with pytest.raises(CrowdshotError, match="ways is 4, expected at most 3"):
         sample(pool, 1, 4, 1, 1)

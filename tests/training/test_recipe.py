@@ -1,4 +1,4 @@
-"""Recipes refuse what makes no sense, and say which of them can be trained side by side."""
+"""Test recipes: invalid settings are refused, and only compatible recipes are trained together."""
 
 import json
 
@@ -26,12 +26,12 @@ from crowdshot.training.recipe import SHARED, Recipe, check_stackable, sweep
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
     ],
 )
-def test_nonsense_is_refused(settings, sentence):
+def test_invalid_settings_are_refused(settings, sentence):
     with pytest.raises(CrowdshotError, match=sentence):
         Recipe(**settings)
 
 
-def test_ranges_as_they_are_typed():
+def test_ranges_on_the_command_line():
     assert as_range("3:7", "shots") == (3, 7)
     assert as_range("4", "ways") == (4, 4)
     for text in ("", "a", "1:", "1:2:3", "1.5"):
@@ -39,7 +39,7 @@ def test_ranges_as_they_are_typed():
             as_range(text, "shots")
 
 
-def test_prototypical_networks_are_the_mixture_without_its_priors_after_one_step():
+def test_prototypical_networks_equal_one_step_of_the_mixture_without_priors():
     recipe = Recipe(objective="prototypical", steps=5, tau=1.0, b=1.0)
     assert (recipe.steps, recipe.tau) == (1, 0.0)
     assert recipe.b >= 1e6
@@ -58,7 +58,7 @@ def test_a_sweep_is_every_combination():
     check_stackable(recipes)
 
 
-def test_what_gives_a_step_its_shape_must_be_shared():
+def test_settings_that_determine_shapes_must_be_shared():
     assert {"ways", "shots", "annotators", "queries", "episodes", "prior", "augment"} <= set(SHARED)
     assert not {"objective", "pseudo_annotation", "steps", "b", "learning_rate", "seed"} & set(SHARED)
     with pytest.raises(CrowdshotError, match=r"shots is \(1, 3\) in recipe 1, expected \(1, 5\) as in recipe 0"):

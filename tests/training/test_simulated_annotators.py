@@ -1,4 +1,4 @@
-"""Drawn confusion matrices have each kind's structure; drawn labels follow the matrices."""
+"""Check that random confusion matrices have the structure of their kind, and that labels follow the matrices."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_one_coin_kinds(kind, low, high, n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
-def test_spammers_answer_uniformly(n_classes):
+def test_spammers_choose_uniformly(n_classes):
     confusion = crowd_of("spammer", 50, n_classes)
     torch.testing.assert_close(confusion, torch.full_like(confusion, 1 / n_classes))
 
@@ -142,7 +142,7 @@ def test_annotators_err_independently():
     assert abs((labels[:, 0] == labels[:, 1]).float().mean() - 0.5) < 0.02
 
 
-def test_labels_certain_to_fall_on_one_class_do():
+def test_deterministic_rows_give_one_label():
     certain = torch.tensor([[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     labels = draw_labels(torch.tensor([0, 1, 2] * 1000), certain, generator=seeded())
     assert labels[:, 0].tolist() == [2, 0, 1] * 1000
@@ -172,7 +172,7 @@ def test_shapes_and_exactly_m_labels_an_item(batch, n_items, n_annotators, n_cla
     assert labels.max() < n_classes
 
 
-def test_each_item_asks_annotators_of_its_own_at_random():
+def test_annotators_of_each_item_are_random():
     confusion = draw_annotators(5, 3, PAPER_SOURCE, generator=seeded()).confusion
     labels = draw_labels(torch.zeros(10_000, dtype=torch.int64), confusion, 2, seeded(1))
     asked = labels >= 0
@@ -229,7 +229,7 @@ def test_classes_in_use_equal_a_smaller_problem(kind):
     assert torch.isfinite(confusion).all()
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_labels():
     def draw(seed):
         generator = seeded(seed)
         crowd = draw_annotators(4, 3, dict.fromkeys(KINDS, 0.2), (2,), generator)
@@ -249,7 +249,7 @@ def test_kinds_may_be_given_instead_of_drawn():
     torch.testing.assert_close(confusion[1], torch.full((4, 4), 0.25))
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_bad_arguments_are_refused():
     with pytest.raises(CrowdshotError, match=r"crowd has the kind 'robot', expected some of expert, hammer"):
         draw_annotators(3, 4, {"robot": 1.0})
     with pytest.raises(CrowdshotError, match=r"crowd has probabilities that sum to 0\.9"):

@@ -1,4 +1,4 @@
-"""The world of simulated crowds: the same seed the same crowds, and every ingredient does what its name says."""
+"""Test simulated crowds: reproducibility, and the effect of every ingredient."""
 
 from dataclasses import fields, replace
 
@@ -8,7 +8,7 @@ import torch
 from crowdshot.errors import CrowdshotError
 from crowdshot.training.simulated_crowds import INGREDIENTS, Crowds, World, draw, with_gold
 
-MORE_KNOWN = ("gold", "history", "told-order")  # which say more of crowds that are the same
+MORE_KNOWN = ("gold", "history", "told-order")  # these add side information to the same crowds
 
 
 def crowds(world=None, seed=0, labels=6_000):
@@ -16,7 +16,7 @@ def crowds(world=None, seed=0, labels=6_000):
 
 
 def plain(**given):
-    """A world without any ingredient but those given, where nearly all labels are right."""
+    """Return a world with only the given ingredients, in which nearly all labels are right."""
     world = World()
     for ingredient in INGREDIENTS:
         world = world.without(ingredient)
@@ -25,7 +25,7 @@ def plain(**given):
 
 
 def right(c: Crowds):
-    """(L,) whether each label is."""
+    """Return (L,) whether each label is correct."""
     return c.label == c.truth[c.item]
 
 
@@ -35,19 +35,19 @@ def votes(c: Crowds):
 
 
 def vote_right(c: Crowds):
-    """(N,) how far the most frequent label is right, ties shared."""
+    """Return (N,) the accuracy of majority vote; ties count in part."""
     top = votes(c) == votes(c).max(1, keepdim=True).values
     return top[torch.arange(len(c.truth)), c.truth] / top.sum(1)
 
 
 def by_annotator(values, c: Crowds):
-    """(R,) the mean over each annotator's labels, and how many there are."""
+    """Return (R,) the mean over each annotator's labels, and the number of labels."""
     n = torch.bincount(c.annotator, minlength=len(c.crowd_of_annotator))
     return torch.bincount(c.annotator, values.double(), len(c.crowd_of_annotator)) / n.clamp_min(1), n
 
 
 def spread(values, n, most=1.0):
-    """Standard deviation over annotators with 20 labels or more, less what luck alone would give."""
+    """Return the variance over annotators with 20 labels or more, minus the variance of sampling."""
     some = values[n >= 20]
     return float(some.var() - (some * (most - some) / n[n >= 20]).mean())
 
@@ -71,17 +71,17 @@ def test_crowds_are_sound(seed):
     c = crowds(seed=seed)
     N, R = len(c.truth), len(c.crowd_of_annotator)
     assert len(c.crowd_of_item) == N
-    assert len(torch.unique(c.item * R + c.annotator)) == len(c.item)  # nobody labels an item twice
+    assert len(torch.unique(c.item * R + c.annotator)) == len(c.item)  # no annotator labels an item twice
     assert torch.equal(torch.unique(c.item), torch.arange(N))  # every item has a label
-    assert torch.equal(c.crowd_of_item[c.item], c.crowd_of_annotator[c.annotator])  # of someone of its crowd
+    assert torch.equal(c.crowd_of_item[c.item], c.crowd_of_annotator[c.annotator])  # of an annotator of its crowd
     assert 0 <= int(c.label.min()) <= int(c.label.max()) < c.n_classes in World().classes
     assert 0 <= int(c.truth.min()) <= int(c.truth.max()) < c.n_classes
     assert int(c.crowd_of_item.max()) + 1 == c.n_crowds
     assert len(c.label) > 3_000
 
 
-def test_crowds_look_like_real_ones():
-    """Real ones lie inside: by their medians 0.73 of the labels and 0.89 of the votes are right there."""
+def test_the_distribution_of_crowds_includes_real_ones():
+    """Real crowds are in the range: their medians are 0.73 for labels and 0.89 for majority votes."""
     labels, vote = [], []
     for seed in range(25):
         c = crowds(seed=seed)
@@ -106,7 +106,7 @@ def test_every_ingredient_has_a_switch(ingredient):
 
 @pytest.mark.parametrize("ingredient", [name for name in INGREDIENTS if name not in ("many-labels", "complete")])
 def test_a_switch_changes_nothing_else(ingredient):
-    """The same seed draws the same sizes, and but for that ingredient the same truth and the same pairs."""
+    """With the same seed, sizes, truth and labelled pairs are the same, unless the ingredient concerns them."""
     with_it, without = crowds(seed=7), crowds(World().without(ingredient), seed=7)
     assert torch.equal(with_it.crowd_of_item, without.crowd_of_item)
     assert torch.equal(with_it.crowd_of_annotator, without.crowd_of_annotator)
@@ -118,17 +118,17 @@ def test_a_switch_changes_nothing_else(ingredient):
         assert same == 1 if ingredient in MORE_KNOWN else 0.5 < same < 1
 
 
-def test_a_stranger_is_no_ingredient():
+def test_an_unknown_ingredient_is_refused():
     with pytest.raises(CrowdshotError, match=r"^ingredient is 'salt', expected one of skills, biases, .*\.$"):
         World().without("salt")
 
 
-def test_a_generator_elsewhere_is_refused():
+def test_a_generator_on_another_device_is_refused():
     with pytest.raises(CrowdshotError, match=r"^generator is on the device cpu, expected meta\.$"):
         draw(World(), 100, torch.Generator(), "meta")
 
 
-# ---- each ingredient alone, in a world where else nearly everything is right ----------------------------------------
+# ---- each ingredient alone, in a world in which nearly all labels are right -----------------------------------------
 
 
 def test_plain_crowds_are_right():
@@ -142,17 +142,17 @@ def test_skills():
     assert spread(*by_annotator(right(varied), varied)) > 0.01 > spread(*by_annotator(right(c), c)) + 0.005
 
 
-def test_spammers_do_not_look():
+def test_spammers_are_right_by_chance():
     c = crowds(plain(spammers=(1, 1), spammer_crowds=1.0, spammer_bias=(0, 0)))
     assert right(c).double().mean() == pytest.approx(0.25, abs=0.03)
 
 
 def test_spammers_prefer_classes():
     c = crowds(plain(spammers=(1, 1), spammer_crowds=1.0, spammer_bias=(8, 8)))
-    said = torch.zeros(len(c.crowd_of_annotator), 4).index_put_(
+    counts = torch.zeros(len(c.crowd_of_annotator), 4).index_put_(
         (c.annotator, c.label), torch.ones(len(c.label)), accumulate=True
     )
-    most = (said.max(1).values / said.sum(1).clamp_min(1))[said.sum(1) >= 10]
+    most = (counts.max(1).values / counts.sum(1).clamp_min(1))[counts.sum(1) >= 10]
     assert most.mean() > 0.85
     assert right(c).double().mean() < 0.4
 
@@ -168,7 +168,7 @@ def test_biases_are_each_annotators_own():
     assert spread(*by_annotator((fair := crowds(plain(classes=(2,), accuracy=(0.62, 0.62)))).label == 1, fair)) < 0.005
 
 
-def test_a_shared_bias_is_everybodys():
+def test_a_shared_bias_concerns_the_whole_crowd():
     c = crowds(plain(accuracy=(0.62, 0.62), shared_bias=(2, 2), shared_bias_crowds=1.0))
     per_crowd = torch.zeros(c.n_crowds, 4).index_put_(
         (c.crowd_of_item[c.item], c.label), torch.ones(len(c.label)), accumulate=True
@@ -180,14 +180,14 @@ def test_a_shared_bias_is_everybodys():
 
 
 def shared_mistakes(c: Crowds):
-    """How often two wrong labels of an item are the same."""
+    """Return the share of pairs of wrong labels of an item that are equal."""
     wrong = votes(c)
     wrong[torch.arange(len(c.truth)), c.truth] = 0
     pairs = wrong.sum(1) * (wrong.sum(1) - 1)
     return float((wrong * (wrong - 1)).sum() / pairs.sum())
 
 
-def test_look_alikes_are_shared_mistakes():
+def test_similar_classes_cause_shared_mistakes():
     c = crowds(plain(accuracy=(0.8, 0.8), look_alikes=(0.25, 0.25), look_alike_strength=(1, 1)))
     base = crowds(plain(accuracy=(0.8, 0.8)))
     assert shared_mistakes(c) > shared_mistakes(base) + 0.1
@@ -200,7 +200,7 @@ def test_own_confusions_are_not_shared():
     assert shared_mistakes(c) == pytest.approx(1 / 3, abs=0.06)
 
 
-def test_ordered_classes_are_taken_for_their_neighbours():
+def test_ordered_classes_are_confused_with_neighbours():
     c = crowds(plain(classes=(5,), ordered_crowds=1.0))
     wrong = ~right(c)
     assert ((c.label - c.truth[c.item]).abs()[wrong] == 1).double().mean() > 0.6
@@ -230,13 +230,13 @@ def test_hard_items_are_hard_for_all(given):
     assert right(crowds(plain(**given))).double().mean() < 0.9
 
 
-def test_items_that_mislead_beat_the_vote():
+def test_the_vote_is_wrong_on_misleading_items():
     c = crowds(plain(misleading_items=(1, 1), misleading_crowds=1.0, misleading_strength=(1.8, 1.8)))
     assert vote_right(c).double().mean() < 0.3
     assert shared_mistakes(c) > 0.9
 
 
-def test_copied_answers_are_alike():
+def test_copied_labels_agree():
     given = {"accuracy": (0.62, 0.62), "labels_an_item": (20, 20)}
     c, base = crowds(plain(copiers=(1, 1), copier_crowds=1.0, **given)), crowds(plain(**given))
     alike = [float((votes(each) * (votes(each) - 1)).sum() / len(each.item)) for each in (c, base)]
@@ -253,15 +253,15 @@ def test_class_sizes():
     assert evenness(crowds(plain(class_sizes=(0.5, 0.5), **one_crowd), labels=1_000)) > 0.27
 
 
-def test_gold_is_true_and_some():
+def test_gold_is_correct_and_partial():
     c = crowds(plain(gold_crowds=1.0, gold=(0.2, 0.2)))
-    told = c.known >= 0
-    assert float(told.double().mean()) == pytest.approx(0.2, abs=0.03)
-    assert torch.equal(c.known[told], c.truth[told])
+    known = c.known >= 0
+    assert float(known.double().mean()) == pytest.approx(0.2, abs=0.03)
+    assert torch.equal(c.known[known], c.truth[known])
     assert not (crowds(plain()).known >= 0).any()
 
 
-def test_history_tells_how_good_people_are():
+def test_history_agrees_with_accuracy():
     c = crowds(plain(skill_spread=(1.5, 1.5), accuracy=(0.7, 0.7), history_crowds=1.0, history=(100, 200)))
     has = c.right + c.wrong > 0
     assert 0.4 < float(has.double().mean()) < 0.6

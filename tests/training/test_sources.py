@@ -1,4 +1,4 @@
-"""What a user has becomes a class pool: the pixels that an encoder is fed later, the right classes, clear errors."""
+"""Test how users' files become class pools: preprocessing, classes and errors."""
 
 import io
 import zipfile
@@ -27,7 +27,7 @@ def picture(colour=False, size=(40, 33)):
 
 
 def character(size=(40, 33)):
-    """Dark ink on a bright ground."""
+    """Return dark ink on a bright ground."""
     pixels = np.full(size, 255, np.uint8)
     top, left = RNG.integers(5, 20, 2)
     pixels[top : top + 9, left : left + 9] = 0
@@ -77,7 +77,7 @@ def test_a_folder_of_characters(tmp_path):
     assert source.pool.examples[0, 0].float().mean() < 60, "bright ink on a dark ground"
 
 
-def test_a_zip_whose_only_folder_is_none_of_the_classes(tmp_path):
+def test_a_zip_with_one_folder_around_the_classes(tmp_path):
     path = write_zip(tmp_path / "set.zip", [f"images_background/{name}" for name in NAMES])
     source = open_source(str(path), image_size=20)
     assert source.pool.names == tuple(CLASSES)
@@ -87,8 +87,8 @@ def test_a_zip_whose_only_folder_is_none_of_the_classes(tmp_path):
 
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("zipped", [False, True])
-def test_what_is_trained_on_is_what_is_fed_later(tmp_path, colour, zipped):
-    """Within half a grey level, by which the pool rounds."""
+def test_training_uses_the_preprocessing_of_the_encoder(tmp_path, colour, zipped):
+    """Compare to half a grey level, because the pool stores integers."""
     make = (lambda: picture(colour=True)) if colour else character
     root = write_folder(tmp_path / "set", NAMES, make)
     if zipped:
@@ -124,7 +124,7 @@ def test_classes_that_are_too_small_are_left_out(tmp_path):
         open_source(str(root), at_least=5)
 
 
-def test_sources_that_are_none(tmp_path):
+def test_invalid_sources_are_refused(tmp_path):
     def refused(source, sentence, **arguments):
         with pytest.raises(CrowdshotError, match=sentence):
             open_source(str(source), **arguments)
@@ -171,16 +171,16 @@ def test_an_npz_of_colour_images_in_floats(tmp_path):
     assert source.pool.names == ("a", "b")
 
 
-def test_an_npz_of_features_is_standardised_as_the_encoder_will_do(tmp_path):
+def test_an_npz_of_features_is_standardised_as_by_the_encoder(tmp_path):
     features = RNG.normal(5, 3, (8, 4)).astype(np.float32)
-    features[:, 2] = 7.0  # says nothing
+    features[:, 2] = 7.0  # constant
     np.savez(tmp_path / "x.npz", features=features, labels=["a", "b"] * 4)
     source = open_source(str(tmp_path / "x.npz"))
     found = source.pool.examples
     assert_close(found[0], read_features(features[::2], source.input), atol=0, rtol=0)
     everything = found.flatten(0, 1).double()
     assert_close(everything.mean(0), torch.zeros(4).double(), atol=1e-6, rtol=0)
-    variance = torch.tensor(features).double().var(0, correction=0)  # one factor for all: what varies more, still does
+    variance = torch.tensor(features).double().var(0, correction=0)  # one factor for all features
     assert_close(everything.var(0, correction=0), variance / variance.mean(), atol=1e-5, rtol=0)
     assert source.description["items"] == "feature vectors of 4 numbers"
     with pytest.raises(CrowdshotError, match="rotate_classes is True, but the source has feature vectors"):
@@ -203,7 +203,7 @@ def test_an_npz_of_features_is_standardised_as_the_encoder_will_do(tmp_path):
         ({"images": np.zeros((0, 4, 4)), "labels": np.zeros(0, int)}, "expected at least one image"),
     ],
 )
-def test_an_npz_that_will_not_do(tmp_path, arrays, sentence):
+def test_an_invalid_npz_is_refused(tmp_path, arrays, sentence):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(CrowdshotError, match=sentence):
         open_source(str(tmp_path / "x.npz"))
@@ -218,7 +218,7 @@ def test_nothing_is_unpickled(tmp_path):
         open_source(str(tmp_path / "y.npz"))
 
 
-# --- drawn glyphs, turned classes, split -----------------------------------------------------------------------------
+# --- glyphs, rotated classes, splits ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -235,24 +235,24 @@ def test_glyphs(monkeypatch):
         open_source("glyphs", annotations=Annotations.from_matrix([[1]]))
 
 
-def test_turned_classes(tmp_path):
+def test_rotated_classes(tmp_path):
     root = str(write_folder(tmp_path, NAMES))
-    plain, turned = open_source(root), open_source(root, rotate_classes=True)
-    assert len(turned.pool.names) == len(set(turned.pool.names)) == 12
+    plain, rotated = open_source(root), open_source(root, rotate_classes=True)
+    assert len(rotated.pool.names) == len(set(rotated.pool.names)) == 12
     for turns in range(4):
         for c in range(3):
             expected = np.rot90(plain.pool.examples[c, 1].numpy(), turns)
-            np.testing.assert_array_equal(turned.pool.examples[c + 3 * turns, 1].numpy(), expected)
-    assert turned.pool.counts.tolist() == [3, 4, 3] * 4
-    assert turned.description["classes"] == 12
-    learned_from, validated_on, tested_on = turned.split(1, 0)
-    assert tested_on == []
-    (held_out,) = validated_on
+            np.testing.assert_array_equal(rotated.pool.examples[c + 3 * turns, 1].numpy(), expected)
+    assert rotated.pool.counts.tolist() == [3, 4, 3] * 4
+    assert rotated.description["classes"] == 12
+    train, validation, test = rotated.split(1, 0)
+    assert test == []
+    (held_out,) = validation
     assert held_out < 3
-    assert learned_from == [c + 3 * turns for turns in range(4) for c in range(3) if c != held_out]
+    assert train == [c + 3 * turns for turns in range(4) for c in range(3) if c != held_out]
 
 
-def test_a_split_is_disjoint_decided_by_the_seed_and_large_enough(tmp_path):
+def test_splits_are_disjoint_reproducible_and_large_enough(tmp_path):
     np.savez(tmp_path / "x.npz", features=np.eye(100), labels=np.arange(100) % 50)
     source = open_source(str(tmp_path / "x.npz"))
     parts = source.split(4, 0, test=5)
@@ -261,7 +261,7 @@ def test_a_split_is_disjoint_decided_by_the_seed_and_large_enough(tmp_path):
     assert source.split(4, 0, test=5) == parts
     assert source.split(4, 1, test=5) != parts
     assert [len(part) for part in source.split(9, 0)] == [41, 9, 0]
-    assert [len(part) for part in source.split(25, 0)] == [40, 10, 0]  # ten are enough to validate on
+    assert [len(part) for part in source.split(25, 0)] == [40, 10, 0]  # at most ten for validation
     assert [len(part) for part in source.split(4, 0, validation=10)] == [40, 10, 0]
     assert [len(part) for part in source.split(45, 0)] == [45, 5, 0]  # validation has smaller episodes
     assert (source.most_labelings(), source.most_labelings(10, 5)) == (48, 35)
@@ -309,8 +309,8 @@ def test_labels_of_files_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["npz", "csv", "images"])
-def test_where_nothing_else_tells_the_consensus_is_the_class(tmp_path, kind):
-    """Three who agree on all but one label each; item 5 nobody has labelled."""
+def test_without_other_classes_the_consensus_is_the_class(tmp_path, kind):
+    """Two of three annotators differ from the others in one label each, and item 5 has no labels."""
     if kind == "npz":
         np.savez(tmp_path / "x.npz", features=np.arange(12.0).reshape(6, 2), ids=[f"i{i}" for i in range(6)])
         source = tmp_path / "x.npz"
@@ -321,9 +321,9 @@ def test_where_nothing_else_tells_the_consensus_is_the_class(tmp_path, kind):
     else:
         source = write_folder(tmp_path / "flat", [f"i{i}" for i in range(6)])
     truth = ["cat", "cat", "dog", "dog", "dog"]
-    said = {"ann": list(truth), "bob": list(truth), "cem": list(truth)}
-    said["bob"][0], said["cem"][3] = "dog", "cat"
-    rows = [(f"i{i}", who, label) for who, labels in said.items() for i, label in enumerate(labels)]
+    answers = {"ann": list(truth), "bob": list(truth), "cem": list(truth)}
+    answers["bob"][0], answers["cem"][3] = "dog", "cat"
+    rows = [(f"i{i}", who, label) for who, labels in answers.items() for i, label in enumerate(labels)]
     found = open_source(str(source), annotations=labels_of(rows))
     assert found.pool.names == ("cat", "dog")
     assert found.pool.counts.tolist() == [2, 3]

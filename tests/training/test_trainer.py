@@ -1,4 +1,4 @@
-"""The step: stacked equals alone, masks hold, the loss is the one meant, the best is kept, failure is contained."""
+"""Test training steps: stacks equal single models, masks, the loss, validation, and diverging models."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def weights(trainer, i=0, without=""):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["paper", "one-coin"])
 def test_a_stacked_model_is_the_same_model_trained_alone(prior):
-    """Within 1e-5 after 25 steps, in which the weights move by about 0.01."""
+    """Compare to 1e-5 after 25 steps, in which weights change by about 0.01."""
     settings = [
         {"seed": 1, "steps": 1, "b": 100.0, "learning_rate": 1e-3},
         {"seed": 2, "steps": 3, "b": 1.0, "learning_rate": 2e-3},
@@ -49,8 +49,8 @@ def test_a_stacked_model_is_the_same_model_trained_alone(prior):
         for _ in range(25):
             t.step()
     for i, one in enumerate(alone):
-        # Prototypes do not care where the origin is. A shift of all embeddings has no gradient but rounding's, of
-        # which Adam makes steps of full length in any direction.
+        # Prototypes are invariant to translation, so the gradient of this bias is rounding error, which Adam
+        # scales to steps of full length in random directions.
         idle = "blocks.3.1.bias" if i == 2 else ""
         assert_close(weights(together, i, idle), weights(one, 0, idle), atol=1e-5, rtol=0)
         assert (weights(one) - start[i]).abs().max() > 5e-3
@@ -61,7 +61,7 @@ def test_a_stacked_model_is_the_same_model_trained_alone(prior):
 
 
 def test_the_learning_rate_falls_to_zero_in_the_last_part_of_the_steps():
-    """Adam's first moves are of the learning rate's length, whatever the gradient."""
+    """Read the learning rates of all parameter groups after each step."""
     trainer = trainer_of(make_job(conv(0), iterations=10, cool_down=0.4, learning_rate=1e-3, prior="one-coin"))
     rates = []
     for _ in range(10):
@@ -71,7 +71,7 @@ def test_the_learning_rate_falls_to_zero_in_the_last_part_of_the_steps():
     assert torch.tensor(rates).tolist() == [pytest.approx([x * 1e-3, x * 1e-2]) for x in expected]
 
 
-def test_a_cooled_run_that_was_stopped_goes_on_to_the_bit(tmp_path):
+def test_a_stopped_run_with_cool_down_continues_identically(tmp_path):
     def trained(**how):
         return train([make_job(conv(0), iterations=12, cool_down=0.5)], image_pool(), **how)
 
@@ -82,7 +82,7 @@ def test_a_cooled_run_that_was_stopped_goes_on_to_the_bit(tmp_path):
         assert_close(resumed[0].module.state_dict()[name], value, atol=0, rtol=0)
 
 
-def test_a_model_that_diverges_does_not_touch_the_others():
+def test_a_diverging_model_does_not_affect_the_others():
     wild = {"seed": 9, "learning_rate": 1e25}  # with 1e9 the loss is huge, but batch normalisation keeps it finite
     calm = [{"seed": 1, "learning_rate": 1e-3}, {"seed": 2, "learning_rate": 2e-3}]
     last = {"iterations": 20, "validate_every": 10}
@@ -106,8 +106,8 @@ def test_a_model_that_diverges_does_not_touch_the_others():
 
 
 @pytest.mark.slow
-def test_a_model_that_diverges_alone_stops_the_run():
-    """Noticed long before the next validation."""
+def test_a_single_diverging_model_stops_the_run():
+    """Divergence is detected long before the next validation."""
     job = make_job(conv(), learning_rate=1e25, seed=7, iterations=1000, validate_every=1000)
     done = []
     with pytest.raises(CrowdshotError, match=r"not finite at iteration \d+ \(learning rate 1e\+25, 2 EM steps, .*7"):
@@ -115,7 +115,7 @@ def test_a_model_that_diverges_alone_stops_the_run():
     assert done == [*range(1, 101)]
 
 
-# --- what is drawn ---------------------------------------------------------------------------------------------------
+# --- random numbers --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [None, (1, 2)])
@@ -145,8 +145,8 @@ def test_episodes_of_all_sizes_have_a_finite_loss(sparse):
     assert {s[1] for s in seen} == {1, 2, 3}
 
 
-def test_a_step_draws_nothing_but_its_block():
-    """Were there another source of chance, a checkpoint would miss it."""
+def test_a_step_uses_only_its_block_of_random_numbers():
+    """A checkpoint would not contain other sources of randomness."""
     trainer = trainer_of(make_job(conv(), augment="photo"))
     before = torch.get_rng_state()
     trainer.step()
@@ -161,19 +161,19 @@ def test_validation_is_not_augmented():
 
 
 def crowd_pool():
-    """Annotator 0 is right, 1 says the next class, 2 says nothing of odd examples and class 7 of the others."""
+    """Annotator 0 is right, 1 chooses the next class, and 2 labels even examples as class 7."""
     pool = image_pool()
     truth = torch.arange(10)[:, None].expand(10, 6)
     third = torch.where(torch.arange(6) % 2 == 1, -1, 7).expand(10, 6)
     return ClassPool(pool.examples, pool.counts, pool.names, torch.stack([truth, (truth + 1) % 10, third], -1).short())
 
 
-def test_real_annotators_speak_for_themselves():
+def test_labels_of_real_annotators_are_used():
     pool = crowd_pool()
     recipe = Recipe(**{**QUICK, "ways": (2, 4), "shots": (1, 2)})
     allowed = torch.ones(200, 10, dtype=torch.bool)
     batch = draw(pool, recipe, allowed, torch.zeros(200, dtype=torch.bool), torch.Generator().manual_seed(0))
-    # which class and example an item is, by looking for it in the pool
+    # finds the class and example of an item by its nearest item in the pool
     flat = pool.examples.flatten(0, 1).flatten(1).float()
     at = torch.cdist(batch.support.flatten(0, 1).flatten(1).float(), flat).argmin(1).view(200, -1)
     of_class, example = at // 6, at % 6
@@ -185,21 +185,21 @@ def test_real_annotators_speak_for_themselves():
             int(of_class[b, i]): int(batch.support_truth[b, i]) for i in range(8) if batch.support_truth[b, i] >= 0
         }
         for i in range(8):
-            said = batch.labels[b, i].tolist()
+            chosen = batch.labels[b, i].tolist()
             if batch.support_truth[b, i] < 0:
-                assert said == [-1, -1, -1]
+                assert chosen == [-1, -1, -1]
                 continue
             c = int(of_class[b, i])
             third = place.get(7, -1) if example[b, i] % 2 == 0 else -1
-            assert said == [place[c], place.get((c + 1) % 10, -1), third]
-            n_next += said[1] >= 0
-            n_third += said[2] >= 0
+            assert chosen == [place[c], place.get((c + 1) % 10, -1), third]
+            n_next += chosen[1] >= 0
+            n_third += chosen[2] >= 0
     assert min(n_next, n_third) > 50
 
     clean = draw(pool, recipe, allowed, torch.ones(200, dtype=torch.bool), torch.Generator().manual_seed(0))
-    told = clean.labels >= 0
-    assert torch.equal(told, batch.labels >= 0)
-    assert torch.equal(clean.labels[told], clean.support_truth[..., None].expand_as(told)[told])
+    labelled = clean.labels >= 0
+    assert torch.equal(labelled, batch.labels >= 0)
+    assert torch.equal(clean.labels[labelled], clean.support_truth[..., None].expand_as(labelled)[labelled])
 
 
 def test_training_on_real_annotators():
@@ -213,7 +213,7 @@ def test_training_on_real_annotators():
 
 
 def test_the_prototypical_loss_by_hand():
-    """Prototypes are averages weighted by the items' shares of votes; logits are minus half the squared distance."""
+    """Prototypes are means weighted by shares of votes; logits are minus half the squared distance."""
     trainer = trainer_of(make_job(mlp(), objective="prototypical", ways=(3, 3)), pool=feature_pool())
     block = torch.rand(1, trainer.numbers_needed, generator=torch.Generator().manual_seed(0))
     batch = draw(trainer.pool, trainer.recipe, trainer.source, trainer.clean, Uniforms(block))
@@ -233,7 +233,7 @@ def test_the_prototypical_loss_by_hand():
 
 @pytest.mark.parametrize("prior", ["paper", "diagonal"])
 def test_gradients_through_the_whole_step(prior):
-    """Along its own gradient, the loss changes as the gradient says; central differences in float32."""
+    """Compare the directional derivative along the gradient with central differences in float32."""
     trainer = trainer_of(make_job(mlp(), prior=prior, steps=3, ways=(3, 3)), pool=feature_pool())
     block = torch.rand(1, trainer.numbers_needed, generator=torch.Generator().manual_seed(3))
     batch = draw(trainer.pool, trainer.recipe, trainer.source, trainer.clean, Uniforms(block))
@@ -259,12 +259,12 @@ def test_the_loss_falls_on_an_easy_problem():
     assert losses[-1] < 0.6 * losses[0]
 
 
-def test_maml_traced_as_one_function_learns_as_maml():
-    """On a GPU the slopes are traced and compiled; here they are traced, and run as they are."""
+def test_traced_maml_learns_as_maml():
+    """On a GPU the gradient function is traced and compiled; here it is only traced."""
     jobs = [make_job(conv(i), seed=i, objective="maml", step_size=size, ways=(2, 3)) for i, size in enumerate((0.1, 1))]
     plain, traced = (MAMLTrainer(jobs, image_pool(), "float32", Processes()) for _ in range(2))
     traced.learn = lambda batch, share: traced.learn_compiled(batch, share, "eager")
-    for _ in range(3):  # other episodes than the one that was traced
+    for _ in range(3):  # other episodes than the traced one
         for trainer in (plain, traced):
             trainer.step()
         for found, expected in zip(traced.stack.parameters(), plain.stack.parameters(), strict=True):
@@ -273,10 +273,10 @@ def test_maml_traced_as_one_function_learns_as_maml():
     assert_close(traced.loss_sum, plain.loss_sum, atol=1e-4, rtol=1e-4)
 
 
-# --- several episodes a step -----------------------------------------------------------------------------------------
+# --- several episodes per step ---------------------------------------------------------------------------------------
 
 
-def test_every_episode_is_normalised_by_itself_and_running_statistics_move_by_the_average():
+def test_batch_normalisation_with_several_episodes_per_step():
     settings = {"episodes": 3, "seed": 5}
     trainer = trainer_of(make_job(conv(), **settings))
     blocks = torch.rand(3, trainer.numbers_needed, generator=torch.Generator().manual_seed(5))
@@ -308,7 +308,7 @@ def test_episodes_must_divide_among_processes():
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Accuracies that are told beforehand, and the weights at each validation."""
+    """Return a function that sets the accuracies of validations and returns the weights at each of them."""
     seen = []
 
     def script(*rows):
@@ -343,7 +343,7 @@ def test_validation_keeps_the_best_of_each_model(scripted):
         assert not encoder.module.training
 
 
-def test_patience_lets_a_model_rest_and_all_resting_end_the_run(scripted):
+def test_patience_stops_models_and_then_the_run(scripted):
     scripted([0.5, 0.1], [0.4, 0.2], [0.5, 0.3], [0.9, 0.2], [0.9, 0.2], [0.9, 0.9])
     reports = []
     jobs = [make_job(conv(i), seed=i, iterations=100, validate_every=2, patience=2) for i in range(2)]
@@ -351,7 +351,7 @@ def test_patience_lets_a_model_rest_and_all_resting_end_the_run(scripted):
     assert encoders is not None
     assert [r.resting for r in reports] == [[False, False], [False, False], [True, False], [True, False], [True, True]]
     assert [r.iteration for r in reports] == [2, 4, 6, 8, 10]
-    # what a resting model would have reached later does not count
+    # accuracies of a stopped model do not count
     assert [e.card["scores"]["validation_accuracy"] for e in encoders] == [0.5, 0.3]
 
 
@@ -364,7 +364,7 @@ def test_accuracy_is_the_share_of_queries_of_classes_in_use(monkeypatch):
     assert_close(trainer.accuracies(), [float((1 / in_use).mean())])
 
 
-def test_the_same_classes_are_never_learned_from_and_validated_on():
+def test_training_and_validation_classes_are_disjoint():
     trainer = trainer_of(make_job(conv(), held_out=(1, 4, 6)))
     pool = trainer.pool.examples
     for part in trainer.held_out:
@@ -374,7 +374,7 @@ def test_the_same_classes_are_never_learned_from_and_validated_on():
                 assert int(found) in (1, 4, 6)
 
 
-def test_fewer_classes_for_validation_than_an_episode_of_training_has():
+def test_fewer_validation_classes_than_classes_of_an_episode():
     trainer = trainer_of(make_job(conv(), held_out=(1, 4), ways=(5, 5), validation_episodes=4))
     (part,) = trainer.held_out
     assert part.classes_in_use.tolist() == [2] * 4
@@ -388,6 +388,6 @@ def test_fewer_classes_for_validation_than_an_episode_of_training_has():
         trainer_of(make_job(conv(), held_out=(1, 4, 6), ways=(9, 9)))
 
 
-def test_precision_is_one_of_two():
+def test_precision_must_be_known():
     with pytest.raises(CrowdshotError, match="precision is 'float16'"):
         Trainer([make_job(conv())], image_pool(), "float16", Processes())
