@@ -1,6 +1,7 @@
 """`crowdshot audit`: a sample of accepted items is drawn, filled in as people do, and evaluated."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,35 @@ def test_the_sample_is_reproducible_and_answers_are_not_overwritten(desk: Path) 
     assert (desk / "audit.csv").read_bytes() == first
     run(desk, "--sample", 30, "--seed", 1, "--overwrite")
     assert (desk / "audit.csv").read_bytes() != first
+
+
+def test_a_sample_that_somebody_is_checking_is_not_mixed_with_another(desk: Path) -> None:
+    run(desk, "--sample", 30)
+    run(desk, "--sample", 30, "--out", "copy.csv")  # the same sample
+    assert "--overwrite" in refused(desk, "--sample", 30, "--out", "other.csv")
+    fill(desk)
+    run(desk, "--sample", 30, "--seed", 1, "--out", "other.csv", "--overwrite")
+    assert "earlier sample" in refused(desk, "--checked", "audit.csv")
+
+
+def test_known_answers_to_all_items_may_be_the_table(desk: Path) -> None:
+    run(desk, "--sample", 30)
+    items = [f"Bild {n:03d}" for n in range(150)]
+    pd.DataFrame({"Bild": items, "truth": [truth_of(item) for item in items]}).to_csv(desk / "all.csv", index=False)
+    found = run(desk, "--checked", "all.csv")
+    assert found["estimates"][0]["checked"] == 30
+    assert len(found["others"]) == 120
+
+
+def test_the_intervals_of_a_sample_do_not_overlap(desk: Path) -> None:
+    done = crowdshot(desk, "audit", "results", "--sample", 100, "--threshold", 0.3)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.split("drawn\n")[1].split("\n\n")[0].splitlines()
+    assert " or more" in table[0]
+    assert all(" to " in row for row in table[1:])
+    ends = [[float(number) for number in re.findall(r"[\d.]+", row)[:2]] for row in table[1:]]
+    assert len(ends) > 0
+    assert all(low < high for low, high in ends)
 
 
 def test_fewer_accepted_items_than_asked_for(desk: Path) -> None:

@@ -527,3 +527,13 @@ def test_a_list_of_people_that_is_not_there_is_no_person(tmp_path: Path, call) -
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,cat\n1,b,dog\n2,a,dog\n")
     said = call(tmp_path / "labels.csv", "--annotators-available", tmp_path / "people.csv")
     assert (said.code, said.err) == (2, f"crowdshot: {tmp_path / 'people.csv'} does not exist, expected a file.\n")
+
+
+def test_lists_longer_than_a_file_name(labels: Path) -> None:
+    many = [f"a-rather-long-name-of-an-annotator-{n}" for n in range(150)]
+    pairs = ",".join(f"{name}=2" for name in many)
+    done = crowdshot(labels.parent, "next", labels, "--names", pairs, "--rename", "cat=tom", "--budget", 1)
+    assert done.returncode == 2
+    assert many[0] in done.stderr  # there is no such annotator
+    done = crowdshot(labels.parent, "next", labels, "--annotators-available", ",".join([*many, "ann"]), "--budget", 1)
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +96,7 @@ def audit(
     Then evaluate the table with --checked. The table can also be used as --gold of `adapt`, `aggregate` and `next`.
     """
     if (sample is None) == (checked is None):
-        message = "is missing" if sample is None else "cannot be combined with checked"
+        message = "is missing" if sample is None else "draws a sample, and --checked evaluates one: use one of them"
         hint = Use("to draw a sample", sample=50) | Use("to evaluate it", checked="audit.csv")
         raise CrowdshotError(message, argument="sample", hint=hint)
     if sample is not None:
@@ -119,11 +120,11 @@ def _draw(
 
 
 def _describe_sample(drawn: Drawn, folder: Path) -> str:
-    from crowdshot.formatting import command, percent, plural
+    from crowdshot.formatting import command, plural
     from crowdshot.report.summary import columns
 
     rows = [
-        (f"{percent(stratum.low)} or more", f"{stratum.items:,}", f"{stratum.drawn:,}", "")
+        (_between(stratum.low, stratum.high), f"{stratum.items:,}", f"{stratum.drawn:,}", "")
         for stratum in drawn.strata[::-1]
     ]
     again = command("audit", [folder], {"checked": drawn.files[0]})
@@ -139,6 +140,17 @@ def _describe_sample(drawn: Drawn, folder: Path) -> str:
             f"then run: {again}",
         ]
     )
+
+
+def _between(low: float, high: float) -> str:
+    """Return the confidences of a stratum.
+
+    >>> _between(0.9, 0.95), _between(0.995, math.inf)
+    ('90 to 95\\xa0%', '99.5\\xa0% or more')
+    """
+    from crowdshot.formatting import percent
+
+    return f"{percent(low)} or more" if high == math.inf else f"{100 * low:.3g} to {percent(high)}"
 
 
 def _evaluate(

@@ -3,6 +3,7 @@
 import csv
 import functools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -232,7 +233,12 @@ def as_names(argument: str, text: str, alternative: str = "", like: str = "ann,b
 
 def as_file(text: str) -> Path | None:
     """Return the path if the text names an existing file or cannot be pairs."""
-    return Path(text) if "=" not in text or Path(text).is_file() else None
+    return Path(text) if "=" not in text or _is_file(text) else None
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a file has this name; a text may be longer than any name."""
+    return os.path.isfile(text)  # Path.is_file raises OSError for a long text
 
 
 def as_new_names(text: str, argument: str = "rename") -> dict[str, str] | Path:
@@ -249,7 +255,7 @@ def as_costs(text: str) -> dict[str, float] | Path:
 
 def as_available(text: str) -> list[str] | Path:
     """Convert "ann,bob", or return the path of a file."""
-    if Path(text).is_file() or re.search(r"\.(csv|tsv|txt|xlsx|json|parquet)$", text, re.IGNORECASE):
+    if _is_file(text) or re.search(r"\.(csv|tsv|txt|xlsx|json|parquet)$", text, re.IGNORECASE):
         return Path(text)  # if the file is missing, reading it reports that
     return as_names("available", text, "a file, or ")
 

@@ -13,7 +13,8 @@ def describe_audit(audit: Audit) -> list[str]:
     """Return sentences about the accuracy of the accepted labels, their confidence, and the promised accuracy."""
     all_ = audit.overall
     return [
-        f"{percent(all_.accuracy)} of the {plural(all_.items, 'accepted label')} are right (90 % interval"
+        f"{percent(all_.accuracy)} of the {plural(all_.items, 'label')} with a confidence of"
+        f" {percent(audit.threshold)} or more are right (90 % interval"
         f" {spread(all_.low, all_.high)}), estimated from {plural(all_.checked, 'checked item')}.",
         _confidence(audit),
         recommend_threshold(audit),
@@ -34,9 +35,7 @@ def recommend_threshold(audit: Audit) -> str:
     """Return which threshold keeps the promised accuracy."""
     kept, promise, certain = audit.keeps, percent(audit.promise), percent(CERTAIN)
     if kept is not None:
-        which = (
-            "All accepted labels keep" if kept is audit.overall else f"A threshold of {percent(kept.threshold)} keeps"
-        )
+        which = "All these labels keep" if kept is audit.overall else f"A threshold of {percent(kept.threshold)} keeps"
         these = plural(kept.items, "label")
         at_least = f"at least {100 * kept.at_least:.1f} % of these {these} are right"
         return f"{which} the promise of {promise}: {at_least} (lower bound, {certain} certain)."

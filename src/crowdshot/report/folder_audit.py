@@ -124,7 +124,7 @@ def draw_audit(
     show : bool
         Whether the table has the consensus labels.
     overwrite : bool
-        Whether ``out``, and an earlier sample with answers, may be replaced.
+        Whether ``out``, and another sample that was drawn earlier, may be replaced.
     """
     found = read_results(folder)
     check_table(out, folder / CONSENSUS)
@@ -132,7 +132,8 @@ def draw_audit(
         raise CrowdshotError(
             "exists already, and may have answers", where=out, hint=Use("to replace it", overwrite=True)
         )
-    if not overwrite and (folder / AUDIT).is_file() and _read(folder).truths:
+    earlier = _read(folder) if not overwrite and (folder / AUDIT).is_file() else None
+    if earlier is not None and earlier.truths:
         hint = Use("to replace it", overwrite=True)
         raise CrowdshotError("describes an earlier audit with its answers", where=folder / AUDIT, hint=hint)
     n_accepted = int((is_accepted(found.confidence, threshold) & ~found.known).sum())
@@ -154,7 +155,14 @@ def draw_audit(
         Drawing(str(found.items[row]), int(stratum), found.labels[row], float(found.confidence[row]))
         for row, stratum in zip(rows.tolist(), sample.stratum.tolist(), strict=True)
     ]
-    _write(folder, Description(found.fingerprint, threshold, seed, strata, drawn, {}))
+    description = Description(found.fingerprint, threshold, seed, strata, drawn, {})
+    if earlier is not None and earlier.drawn != description.drawn:
+        raise CrowdshotError(
+            f"describes an earlier sample of {counted(len(earlier.drawn), 'items')}, which somebody may be checking",
+            where=folder / AUDIT,
+            hint=Use("to replace it", overwrite=True),
+        )
+    _write(folder, description)
     write_file(out, pd.DataFrame(columns))
     return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT])
 
@@ -247,6 +255,11 @@ def evaluate_audit(folder: Path, checked: Path, promise: float | None = None, ot
         expected = f"items such as {listing(sorted(drawn), 1)}"
         raise CrowdshotError(message, where=checked, found=others[0], expected=expected)
     truths = {item: truth for item, truth in answers.items() if item in drawn}
+    if len(truths) < min(len(others), len(drawn)):  # the common items of two samples may have one confidence only
+        message = f"answers {len(truths):,} of the {len(drawn):,} items of the sample, and {len(others):,} others"
+        expected = "the table that was drawn last"
+        hint = "If it is of an earlier sample, draw that one again, with the same size, threshold and seed."
+        raise CrowdshotError(message, where=checked, found=others[:10], expected=expected, hint=hint)
     truths = _as_classes(truths, found, checked, other_classes)
     description = description._replace(truths=truths, promise=promise)
     _write(folder, description)
