@@ -147,7 +147,7 @@ def test_the_sample_is_reproducible_and_answers_are_not_overwritten(desk: Path) 
 def test_a_sample_that_somebody_is_checking_is_not_mixed_with_another(desk: Path) -> None:
     run(desk, "--sample", 30)
     run(desk, "--sample", 30, "--out", "copy.csv")  # the same sample
-    assert "--overwrite" in refused(desk, "--sample", 30, "--out", "other.csv")
+    assert "--overwrite" in refused(desk, "--sample", 30, "--seed", 1, "--out", "other.csv")
     fill(desk)
     run(desk, "--sample", 30, "--seed", 1, "--out", "other.csv", "--overwrite")
     assert "earlier sample" in refused(desk, "--checked", "audit.csv")
