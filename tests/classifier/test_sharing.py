@@ -99,6 +99,8 @@ def test_predictions_are_nearly_the_same_and_all_else_is_refused(tmp_path):
         with pytest.raises(CrowdshotError, match="without labels"):
             getattr(shared, name)
     with pytest.raises(CrowdshotError, match="without labels"):
+        shared.explain(0)
+    with pytest.raises(CrowdshotError, match="without labels"):
         shared.update({"new": {PEOPLE[0]: NAMES[0]}})
     assert len(shared.fit(X, LABELS).consensus_) == 90
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot import Annotations, CrowdAggregator, CrowdshotError, aggregate, guarantees
+from crowdshot.errors import CrowdshotWarning
 from crowdshot.labels.guarantees import conformal_sets, powered_shares
 
 
@@ -181,10 +182,12 @@ def test_intervals_of_class_shares_cover_and_shares_sum_to_one():
 def test_a_class_that_only_gold_names_is_added():
     ann, truth, _ = crowd(2, n=40)
     gold = dict(enumerate(["other", "other", *truth[2:20].tolist()]))
-    shares = guarantees.class_shares(aggregate.learned(ann), gold)
+    with pytest.warns(CrowdshotWarning, match="other"):
+        shares = guarantees.class_shares(aggregate.learned(ann), gold)
     assert shares["class"].tolist() == [0, 1, 2, "other"]
     assert shares["share"].iloc[3] > 0
-    assert guarantees.accuracy(aggregate.learned(ann), gold).share < 1
+    with pytest.warns(CrowdshotWarning, match="other"):
+        assert guarantees.accuracy(aggregate.learned(ann), gold).share < 1
 
 
 # ---- bad input ----
@@ -297,3 +300,26 @@ def test_a_checked_item_stands_for_its_stratum():
     with pytest.raises(CrowdshotError) as caught:
         guarantees.calibrated(consensus, {1: 0, 2: 0}, strata=strata)
     assert caught.value.argument == "gold"
+
+
+def test_spellings_of_the_true_classes():
+    """A label that is no class is a mistake of the consensus, so that a misspelled one would ruin all results."""
+    labels = [["cat", "cat", "cat"], ["dog", "dog", "dog"]] * 20
+    consensus = aggregate.learned(Annotations.from_matrix(labels))
+    gold = {item: ["cat", "dog"][item % 2] for item in range(20)}
+    estimates = (guarantees.accuracy, guarantees.class_shares, guarantees.prediction_sets, guarantees.calibrated)
+    for estimate in estimates:
+        with pytest.raises(CrowdshotError) as caught:
+            estimate(consensus, {**gold, 3: "Dog"})
+        assert (caught.value.argument, caught.value.found) == ("gold", "Dog")
+        with pytest.raises(CrowdshotError) as caught:
+            estimate(consensus, dict.fromkeys(gold, "owl"))
+        assert caught.value.found == "owl"
+        with pytest.warns(CrowdshotWarning, match="'owl'"):
+            estimate(consensus, {**gold, 3: "owl"})
+
+
+def test_whole_numbers_of_a_table_with_gaps_are_classes():
+    consensus = aggregate.learned(Annotations.from_matrix([[0, 0, 0], [1, 1, 1]] * 20))
+    gold = pd.Series([item % 2 if item < 20 else None for item in range(40)])  # pandas makes them 0.0 and 1.0
+    assert guarantees.accuracy(consensus, gold).by_sample == pytest.approx(1)

@@ -182,6 +182,7 @@ def known_of(estimator: Any) -> SideInformation:
 def explain(estimator: Any, item: Any) -> Explanation:
     """Return the explanation of an item's posterior."""
     check_fitted(estimator)
+    posterior = estimator.label_proba_  # first: it raises an error if the classifier was saved without labels
     ann, known = estimator.annotations_, known_of(estimator)
     row = int(positions(ann.items, np.array([item], dtype=object))[0])
     if row < 0:
@@ -191,7 +192,7 @@ def explain(estimator: Any, item: Any) -> Explanation:
             found=item,
             expected=f"an item of the fit, such as {show(ann.items[0])}",
         )
-    posterior = dense_row(estimator.label_proba_, row)
+    posterior = dense_row(posterior, row)
     order = np.argsort(-posterior, kind="stable")
     best, other = order[:2].tolist()
 

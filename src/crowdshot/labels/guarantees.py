@@ -53,10 +53,10 @@ from scipy.special import betaincinv, logsumexp, ndtri, softmax, stdtrit
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids, Positions, as_index, positions
+from crowdshot.io.cells import Ids, Positions, as_index, as_whole, fold, positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.consensus import Consensus
-from crowdshot.labels.gold_labels import Gold, as_mapping, find_items
+from crowdshot.labels.gold_labels import Gold, as_mapping, find_items, warn_new_classes
 from crowdshot.model.parts import PosteriorMatrix
 from crowdshot.model.posteriors import dense, likeliest
 
@@ -288,7 +288,7 @@ class _Sample(NamedTuple):
             raise CrowdshotError(
                 "has no item", argument="gold", found=0, expected="the true classes of a random sample of the items"
             )
-        labels = _spelled(known.values(), ann.classes)
+        labels = _spelled(known.values(), ann.classes, "gold")
         stratum, names = _strata(strata, ann.n_items)
         return cls(ann, posterior, rows, labels, positions(ann.classes, labels), stratum, names)
 
@@ -377,21 +377,35 @@ def true_classes(labels: Any, classes: Ids, n: int) -> Positions:
         raise CrowdshotError(
             f"has no class for item {first(missing)}", argument="y_gold", found=None, expected="the class of each item"
         )
-    truth = positions(classes, _spelled(found, classes))
-    if n and (truth < 0).all():
+    return positions(classes, _spelled(found, classes, "y_gold"))
+
+
+def _spelled(labels: Iterable[Any], classes: Ids, argument: str) -> list[Any]:
+    """Return labels as the classes are written: 1, 1.0 and "1" are one class.
+
+    A label that is no class counts as a mistake. So refuse other spellings of a class, and warn about others.
+    """
+    spelled = {str(name): name for name in classes}
+    out = [spelled.get(str(label), spelled.get(as_whole(str(label)), label)) for label in labels]
+    others = [label for label in dict.fromkeys(out) if str(label) not in spelled]
+    folded = {fold(name): name for name in spelled}
+    for label in others:
+        if fold(str(label)) in folded:
+            raise CrowdshotError(
+                f"has {show(label)}",
+                argument=argument,
+                found=label,
+                expected=f"the spelling of the class, {folded[fold(str(label))]!r}",
+            )
+    if others and all(str(label) not in spelled for label in out):
         raise CrowdshotError(
-            f"has none of the classes: {show(found[0])}",
-            argument="y_gold",
-            found=found[0],
+            f"has none of the classes: {show(others[0])}",
+            argument=argument,
+            found=others[0],
             expected=f"classes such as {listing(classes)}",
         )
-    return truth
-
-
-def _spelled(labels: Iterable[Any], classes: Ids) -> list[Any]:
-    """Return labels as the classes are written: 1 and "1" are one class, as in `gold_labels.hold`."""
-    spelled = {str(name): name for name in classes}
-    return [spelled.get(str(label), label) for label in labels]
+    warn_new_classes(map(str, others), classes, argument)
+    return out
 
 
 def _check_probability(value: float, argument: str) -> None:
