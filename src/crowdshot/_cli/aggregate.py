@@ -56,6 +56,8 @@ NOT_IN_ENGINES = (
     "multi_label",
     "dates",
     "skip_bad",
+    "since",
+    "batch",
 )  # reading options engines do not support
 
 

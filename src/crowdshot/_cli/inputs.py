@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 READ = (  # the arguments of `read_parts`
     *("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label", "rename", "merge_case", "dates"),
-    "skip_bad",
+    *("skip_bad", "since", "batch"),
 )
 MOST_BYTES = 50 * 2**20  # of files that are read again to find all problems
 AT_ONCE = 20_000  # items per piece; the embeddings of a piece are in memory

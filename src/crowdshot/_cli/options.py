@@ -217,6 +217,13 @@ def as_columns(text: str) -> dict[str, str]:
     return as_pairs("columns", text, keys=("item", "annotator", "label", "time"))
 
 
+def as_batch(text: str) -> dict[str, str | None]:
+    """Convert "week=3,language=en"; a column without a value becomes {"week": None}."""
+    if "=" not in text and text.strip():
+        return {text.strip(): None}
+    return {**as_pairs("batch", text, "a column and a value, like week=3")}
+
+
 def as_shares(argument: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     """Convert "hammer=0.8,spammer=0.2"."""
     return as_values(argument, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
@@ -531,6 +538,25 @@ class ReadingOptions:
             "--dates",
             metavar="day-first|month-first",
             help="How to read dates such as 3/4/2026, if the files do not show it.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="DATE",
+            help="Read only labels given at this date (2026-03-04, or with a time of day) or later.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    batch: Annotated[
+        Mapping[str, str | None] | None,
+        FromText(as_batch),
+        typer.Option(
+            "--batch",
+            metavar="COLUMN=VALUE,…",
+            help="Read only rows with this value in a column; COLUMN alone lists its values.",
             rich_help_panel=READING,
         ),
     ] = None

@@ -15,7 +15,7 @@ stricter tests come first. The functions in `WRITERS` (see `writers`) write resu
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,6 +42,7 @@ from crowdshot.labels.formats.label_file import (
     distinct_names,
     join_labels,
 )
+from crowdshot.labels.formats.label_selection import OTHER_BATCHES, Selection, select_rows, select_times
 from crowdshot.labels.formats.plain_tables import sheets_with_labels
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
 from crowdshot.labels.label_times import DateOrder, TimeOptions, check_dates
@@ -94,6 +95,8 @@ def read_labels(
     leave_out: Sequence[str] = (),
     dates: DateOrder | None = None,
     skip_bad: bool = False,
+    since: str | None = None,
+    batch: Mapping[str, str | None] | None = None,
 ) -> LabelsRead:
     """Read labels from one or more files.
 
@@ -131,6 +134,10 @@ def read_labels(
         How to read dates such as 3/4/2026, if the files do not show it.
     skip_bad : bool
         Leave out rows of tables with a label but no item or annotator, and those with too many or too few cells.
+    since : str, optional
+        Read only labels given at this date or later, such as "2026-03-04". Labels without a time are dropped.
+    batch : mapping, optional
+        ``{column: value}``: read only rows (or records) that have this value in a column.
 
     Returns
     -------
@@ -156,6 +163,7 @@ def read_labels(
     parts = read_parts(
         paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label,
         rename=rename, merge_case=merge_case, dates=dates, skip_bad=skip_bad,
+        since=since, batch=batch,
     )  # fmt: skip
     return join_parts(parts, naming, called(paths))
 
@@ -172,6 +180,8 @@ def read_parts(
     merge_case: bool = False,
     dates: DateOrder | None = None,
     skip_bad: bool = False,
+    since: str | None = None,
+    batch: Mapping[str, str | None] | None = None,
 ) -> list[LabelsRead]:
     """Read the labels of each file without renaming them: the first step of `read_labels`.
 
@@ -186,6 +196,8 @@ def read_parts(
             among=FORMATS,
         )
     check_dates(dates)
+    selection = Selection(batch or {}, since, dates)
+    selection.check()
     columns, time_column = split_time(columns)
     # a label in rename may occur in another file only
     spelling = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")
@@ -197,9 +209,11 @@ def read_parts(
     empty: list[NoLabelError] = []
     for file in files:
         try:
-            parts.append(_read(file, format_name or _recognise(file, columns), columns))
+            parts.append(_read(file, format_name or _recognise(file, columns), columns, selection))
         except NoLabelError as error:
             empty.append(error)
+    if not parts and empty[0].argument is not None:  # a wrong option is an error even where no label is none
+        raise CrowdshotError(**vars(empty[0]))
     if not parts:
         raise empty[0]
     if empty:
@@ -221,8 +235,11 @@ def called(paths: Path | Iterable[Path]) -> str:
     return f"{first} and {len(more)} more" if more else str(first)
 
 
-def _read(file: LabelFile, format_name: str, columns: ColumnsInput) -> LabelsRead:
-    read = FORMATS[format_name].read(file, columns)
+def _read(file: LabelFile, format_name: str, columns: ColumnsInput, selection: Selection) -> LabelsRead:
+    file, n_others = select_rows(file, selection, format_name)
+    read = select_times(FORMATS[format_name].read(file, columns), selection, file.name)
+    if n_others:
+        read = replace(read, left_out={**read.left_out, OTHER_BATCHES: n_others})
     sheet = next(iter(file.sheets), None) if len(file.sheets) == 1 else None
     used = read.sources or [SourceUsed(file.name, columns=dict(read.annotations.columns._asdict()))]
     return replace(read, sources=[replace(source, format=format_name, sheet=sheet) for source in used])
