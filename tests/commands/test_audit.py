@@ -294,3 +294,20 @@ def test_answers_with_several_labels(tmp_path: Path) -> None:
     table["truth"] = ["dog;cat" if int(item[1:]) % 2 else "owl" for item in table["item"]]
     table.to_csv(tmp_path / "audit.csv", index=False)
     assert run(tmp_path, "--checked", "audit.csv")["estimates"][0]["accuracy"] == 1
+
+
+def test_results_to_share_are_corrected_without_their_report(tmp_path: Path) -> None:
+    features = pd.DataFrame({"x": [n % 2 + n / 100 for n in range(30)]}, index=[f"i{n}" for n in range(30)])
+    features.to_csv(tmp_path / "features.csv", index_label="item")
+    rows = [(f"i{n}", who, "ab"[n % 2]) for n in range(30) for who in "xyz"]
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(tmp_path / "labels.csv", index=False)
+    done = crowdshot(tmp_path, "adapt", "labels.csv", "--features", "features.csv", "--share", "--out", "results")
+    assert done.returncode == 0, done.stderr
+    run(tmp_path, "--sample", 10, "--threshold", 0.5)
+    table = pd.read_csv(tmp_path / "audit.csv", dtype=str)
+    table["truth"] = ["ab"[int(item[1:]) % 2] for item in table["item"]]
+    table.to_csv(tmp_path / "audit.csv", index=False)
+    found = run(tmp_path, "--checked", "audit.csv", "--update")
+    assert [Path(file).name for file in found["files"]] == ["consensus.csv"]
+    assert "embeddings" in found["notes"]
+    assert pd.read_csv(tmp_path / "results" / "consensus.csv")["corrected"].notna().any()

@@ -172,7 +172,11 @@ def _evaluate(
             )
         from crowdshot._cli.labels_report import run_report
 
-        files = [write_corrected(folder, result), *run_report(folder)]
+        files = [write_corrected(folder, result)]
+        try:
+            files += run_report(folder)
+        except CrowdshotError as error:  # such as a folder of adapt --share
+            note("report.html does not show the audit, because it cannot be rebuilt.", str(error))
     if as_json:
         more = {"keeps": result.keeps, "mistakes": result.mistakes, "files": files}
         from crowdshot.io.json_text import to_json

@@ -184,7 +184,7 @@ def read_basis(folder: Path, run: Run) -> Basis:
     clf = CrowdClassifier.load(folder / MODEL)
     if clf.embeddings_ is None:
         raise CrowdshotError(
-            "has no embeddings, because there are too many",
+            "has no embeddings: it was saved without labels, or has very many items",
             where=folder / MODEL,
             hint="Repeat `crowdshot adapt` to make the report.",
         )
