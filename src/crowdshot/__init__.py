@@ -16,6 +16,7 @@
 - `plots`            plot the results of estimators
 - `guarantees`       prediction sets, accuracy and class shares from a checked random sample
 - `asking`           choose the most useful questions to annotators
+- `preferences`    rank items from pairwise preferences
 - `labelings`        the paper's model on tensors, integrated by beam search: the default for few items
 - `mixture`          the paper's model on tensors, fitted by EM
 - `priors`           priors of the model, such as `OneCoin`
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from crowdshot.encoders.networks import ARCHITECTURES
     from crowdshot.io.embedding_store import embedding_cache
     from crowdshot.labels import aggregation as aggregate
-    from crowdshot.labels import asking, guarantees
+    from crowdshot.labels import asking, guarantees, preferences
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.formats import WRITERS, read_labels
@@ -87,6 +88,7 @@ __all__ = [
     "mixture",
     "model_selection",
     "plots",
+    "preferences",
     "priors",
     "read_labels",
     "save_encoder",
@@ -104,6 +106,7 @@ _MODULES = {
     "mixture": "model.mixture",
     "model_selection": "model_selection",
     "plots": "plots",
+    "preferences": "labels.preferences",
     "priors": "model.priors",
     "simulate": "training.simulated_annotators",
 }

@@ -26,6 +26,7 @@ from crowdshot._cli import (
     next,
     predict,
     push,
+    rank,
     serve,
     simulate,
     train,
@@ -94,6 +95,7 @@ _add("next", next.ask_next, next.EXAMPLES, aliases=("ask",))
 _add("audit", audit.audit, audit.EXAMPLES)
 _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
+_add("rank", rank.rank, rank.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)
 _add("simulate", simulate.simulate, simulate.EXAMPLES)

@@ -1,0 +1,164 @@
+"""``crowdshot rank``: rank items from pairwise preferences."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crowdshot._cli.console import note, print_json
+from crowdshot._cli.options import OUTPUT, READING, AsJson, ExcelSafe, File, FromText, as_pairs, flat
+from crowdshot.errors import CrowdshotError
+
+if TYPE_CHECKING:
+    from crowdshot.labels.preferences import Preferences, Side
+
+MOST_ROWS = 20  # printed; the files have all
+
+# "\b" keeps the line breaks
+EXAMPLES = """\b
+Examples:
+  crowdshot rank votes.csv --out ranking.csv
+  crowdshot rank votes.jsonl --out ranking.csv --annotators-out judges.csv
+  crowdshot rank votes.csv --columns first=photo_1,second=photo_2,winner=preferred
+"""
+
+
+class WinnerIs(StrEnum):
+    NAME = "name"
+    SIDE = "side"
+
+
+@flat
+def rank(
+    comparisons: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A table with two items, the winner and perhaps the annotator in each row."
+        ),
+    ],
+    columns: Annotated[
+        Mapping[str, str] | None,
+        FromText(partial(as_pairs, "columns", keys=("first", "second", "winner", "annotator"))),
+        typer.Option(
+            "--columns",
+            metavar="first=…,second=…,winner=…,annotator=…",
+            help="The names of the columns, if crowdshot does not recognise them.",
+            rich_help_panel=READING,
+        ),
+    ] = None,
+    winner_is: Annotated[
+        WinnerIs | None,
+        typer.Option(
+            "--winner-is",
+            help="Whether the winner is the name of an item, or a side such as model_a or 1 (default: recognise both).",
+            rich_help_panel=READING,
+        ),
+    ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            "--sheet", metavar="NAME", help="The sheet to read from a workbook with several.", rich_help_panel=READING
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Leave out rows without two different items or without an annotator.",
+            rich_help_panel=READING,
+        ),
+    ] = False,
+    out: File = None,
+    annotators_out: Annotated[
+        Path | None,
+        typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
+    ] = None,
+    excel_safe: ExcelSafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rank items from answers such as "A is better than B".
+
+    Fits the Bradley-Terry model with a reliability of each annotator. Scores and ranks have 90 % intervals.
+    """
+    from crowdshot.io.atomic import check_table, replacing, write_csv
+    from crowdshot.labels import preferences
+    from crowdshot.report.summary import records
+
+    for target in (out, annotators_out):
+        if target is not None:
+            check_table(target, comparisons)
+    if out is not None and annotators_out is not None and out.resolve() == annotators_out.resolve():
+        raise CrowdshotError("is the file of --out too", argument="annotators_out", expected="another file")
+    side: Side | None = None if winner_is is None else "name" if winner_is is WinnerIs.NAME else "side"
+    found = preferences.fit(comparisons, columns, winner_is=side, skip_bad=skip_bad, sheet=sheet)
+    for reason, number in found.left_out_.items():
+        note(f"left out: {number:,} {reason}")
+    with ExitStack() as stack:  # all files or none
+        for target, table in ((out, found.ranking_), (annotators_out, found.annotators_)):
+            if target is not None:
+                write_csv(table, stack.enter_context(replacing(target)))
+    if as_json:
+        from crowdshot.io.json_text import to_json
+
+        facts = {name.rstrip("_"): value for name, value in to_json(found).items()}
+        tables = {"ranking": records(found.ranking_), "annotators": records(found.annotators_)}
+        print_json(
+            {**facts, **tables, "files": [str(target) for target in (out, annotators_out) if target is not None]}
+        )
+    elif out is None:
+        write_csv(found.ranking_, sys.stdout)
+    else:
+        typer.echo(_describe(found))
+        for target in (out, annotators_out):
+            if target is not None:
+                typer.echo(str(target))
+
+
+def _describe(found: Preferences) -> str:
+    from crowdshot.formatting import clean, plural
+    from crowdshot.report.summary import columns
+
+    table, people = found.ranking_, found.annotators_
+    head = ("item", "rank", "90 % interval", "score", "90 % interval", "comparisons", "")
+    rows = [
+        (
+            clean(row.item, 40),
+            f"{row.rank}",
+            f"{row.rank_low}–{row.rank_high}",
+            f"{row.score:.2f}",
+            f"{row.low:.2f} to {row.high:.2f}",
+            f"{row.comparisons:,}",
+            f"group {row.group}" if found.groups_ > 1 else "",
+        )
+        for row in table.head(MOST_ROWS).itertuples()
+    ]
+    total = plural(int(people["comparisons"].sum()), "comparison")
+    lines = [f"{plural(len(table), 'item')}, {plural(len(people), 'annotator')}, {total}", "", columns([head, *rows])]
+    if len(table) > MOST_ROWS:
+        lines.append(f"… and {len(table) - MOST_ROWS:,} more")
+    if len(people) > 1:
+        head = ("annotator", "comparisons", "agreement", "reliability", "90 % interval", "", "")
+        rows = [
+            (
+                clean(row.annotator, 40),
+                f"{row.comparisons:,}",
+                "" if math.isnan(row.agreement) else f"{row.agreement:.2f}",
+                f"{row.reliability:.2f}",
+                f"{row.low:.2f} to {row.high:.2f}",
+                "",
+                "",
+            )
+            for row in people.head(MOST_ROWS).itertuples()
+        ]
+        lines += ["", columns([head, *rows])]
+        if len(people) > MOST_ROWS:
+            lines.append(f"… and {len(people) - MOST_ROWS:,} more")
+    return "\n".join([*lines, ""])
