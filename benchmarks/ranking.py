@@ -3,11 +3,11 @@
     python benchmarks/ranking.py [--crowds 100] [--seed 1000]
 
 Twelve items have scores from N(0, 1). Twenty annotators prefer the better item with the probability of the
-Bradley-Terry model, or guess. Each compares random pairs. Columns: the mean Kendall correlation with the true ranking of the share
-of wins, of the plain Bradley-Terry model and of the model with reliabilities; the difference of the last two with its
-standard error; the share of 90 % intervals that cover the true score and the true rank; and the probability that a
-guesser's reliability is below that of another annotator. True scores have the scale of the estimates, on which the mean
-reliability is 1.
+Bradley-Terry model, or guess. Each compares random pairs. Columns: the mean Kendall correlation with the
+true ranking of the share of wins, of the plain Bradley-Terry model and of the model with reliabilities; the difference
+of the last two with its standard error; the share of 90 % intervals that cover the true score and the true rank; and
+the probability that a guesser's reliability is below that of another annotator. True scores have the scale of the
+estimates, on which the mean reliability is 1.
 """
 
 import argparse

@@ -80,7 +80,7 @@ def test_two_items_and_one_annotator_as_computed_by_hand() -> None:
     assert found.annotators_["reliability"].isna().all()  # nobody to compare with
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_order_and_sides_make_no_difference(seed: int, shuffle: int) -> None:
     table, _ = simulated(seed, per_annotator=15, ties=0.1)
@@ -116,7 +116,7 @@ def test_a_guesser_is_found_and_one_who_reverses_the_scale_is_negative() -> None
 @pytest.mark.slow
 def test_intervals_cover_true_scores_and_ranks() -> None:
     covered, ranks = [], []
-    for seed in range(60):
+    for seed in range(40):
         table, truth = simulated(seed, per_annotator=100, reliability=(1.0,) * 6)
         ranking = quiet(table).ranking_
         item = ranking["item"].astype(int)
@@ -147,9 +147,9 @@ def test_the_p_value_of_random_answers_is_uniform() -> None:
 def test_items_that_are_not_connected_are_ranked_apart() -> None:
     rows = [("u", "v", "u"), ("u", "v", "v"), ("v", "w", "v"), ("w", "v", "w"), ("x", "y", "x"), ("x", "y", "y")]
     table = pd.DataFrame(rows * 3, columns=["left", "right", "winner"])
-    with pytest.warns(CrowdshotWarning, match="connects 2 groups"):
-        found = preferences.fit(table)
+    found = quiet(table)
     assert found.groups_ == 2
+    assert "2 groups" in found.warnings_[0]
     groups = found.ranking_.groupby("group")
     assert [set(table["item"]) for _, table in groups] == [{"u", "v", "w"}, {"x", "y"}]
     assert groups["rank"].min().tolist() == [1, 1]
