@@ -96,7 +96,7 @@ def rank(
         if target is not None:
             check_table(target, comparisons)
     if out is not None and annotators_out is not None and out.resolve() == annotators_out.resolve():
-        raise CrowdshotError("is the file of --out too", argument="annotators_out", expected="another file")
+        raise CrowdshotError("is the file of the ranking too", argument="annotators_out", expected="another file")
     side: Side | None = None if winner_is is None else "name" if winner_is is WinnerIs.NAME else "side"
     found = preferences.fit(comparisons, columns, winner_is=side, skip_bad=skip_bad, sheet=sheet)
     for reason, number in found.left_out_.items():
