@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdClassifier, CrowdshotError
-from crowdshot.classifier.crowd_classifier import AT_ONCE
+from crowdshot.classifier.predictor import AT_ONCE
 
 TEXTS = ["a lovely film", "great and warm", "boring and long", "a boring mess"]
 LABELS = [["good", "good"], ["good", "bad"], ["bad", "bad"], ["bad", "bad"]]

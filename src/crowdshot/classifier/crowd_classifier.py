@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from crowdshot.classifier.fit_results import Results, without_items
 from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     MOST_CELLS,
@@ -30,25 +29,20 @@ from crowdshot.classifier.learner_contract import (
     gold_of,
     keep_side_information,
     known_of,
-    posterior_of,
     whole_weights,
 )
 from crowdshot.classifier.old_names import OldNames, move_to_settings
-from crowdshot.classifier.outliers import find_outliers
+from crowdshot.classifier.predictor import Predictor, check_columns, column_names, wrong_width
 from crowdshot.classifier.sklearn_bases import BaseEstimator, ClassifierMixin
-from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from crowdshot.errors import CrowdshotError
 from crowdshot.extras import NEEDED, missing_packages_explained, require
-from crowdshot.formatting import counted, first, show
-from crowdshot.io.cells import Ids, Positions
+from crowdshot.io.cells import Ids
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
-from crowdshot.labels.annotator_quality import MIN_ACCURACY, PriorsInput, judge, label_quality, likely_wrong
-from crowdshot.labels.consensus import Consensus
+from crowdshot.labels.annotator_quality import PriorsInput
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.guarantees import conformal_sets, temperature, true_classes
 from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
-from crowdshot.metrics import consensus_accuracy_scorer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,322 +51,6 @@ if TYPE_CHECKING:
     from crowdshot.methods import MethodName
 
 require(*NEEDED, user="CrowdClassifier")  # without importing them
-
-
-class Results:
-    """FittedModel attributes of `CrowdClassifier` about the fitted items and their annotators."""
-
-    _model: FittedModel
-    settings_: dict[str, Any]
-    annotations_: Annotations
-    classes_: Ids
-    _known: SideInformation
-    _without_gold: NDArray[np.float64]
-    embeddings_: Tensor | None
-    _seed: int = 0
-    _named: Positions | None = None  # classes that occurred, of a classifier that was saved without labels
-
-    def _check_labels(self) -> None:
-        """Raise an error unless the classifier is fitted and has its labels."""
-        check_is_fitted(self)
-        if self._named is not None:
-            raise CrowdshotError(
-                "The classifier was saved without labels; it predicts new items only",
-                hint=Use("when saving it", labels=True),
-            )
-
-    @property
-    def scale_(self) -> float | None:
-        """Weight of the embeddings in the labeling search or mixture; None with other methods."""
-        check_is_fitted(self)
-        return self.settings_.get("scale")
-
-    @property
-    def confusion_(self) -> NDArray[np.float64]:
-        """Confusion matrices, (R, K, K) [annotator, true, observed]; rows sum to one."""
-        self._check_labels()
-        out: NDArray[np.float64] = self._model.confusion.double().cpu().numpy()
-        return out
-
-    @property
-    def label_proba_(self) -> NDArray[np.float64]:
-        """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
-        self._check_labels()
-        return posterior_of(self._model)
-
-    @property
-    def consensus_(self) -> pd.DataFrame:
-        """Consensus label and confidence of every item."""
-        probabilities = self.label_proba_
-        class_probs = self._model.class_probs.double().cpu().numpy()
-        best = self.classes_[probabilities.argmax(1)]
-        return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
-
-    @property
-    def gold_(self) -> pd.DataFrame:
-        """Gold classes, compared with the consensus of a fit that does not know them."""
-        self._check_labels()
-        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
-
-    @property
-    def annotators_(self) -> pd.DataFrame:
-        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
-        return self.judge_annotators()
-
-    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
-        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
-        self._check_labels()
-        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
-
-    @property
-    def label_quality_(self) -> pd.DataFrame:
-        """Probability of every label that it is correct."""
-        return label_quality(self.annotations_, self.label_proba_)
-
-    @property
-    def likely_wrong_(self) -> pd.DataFrame:
-        """Labels that are more likely wrong than correct, most suspicious first."""
-        return likely_wrong(self.annotations_, self.label_proba_)
-
-    @property
-    def outliers_(self) -> pd.DataFrame:
-        """Distance of every item to its nearest neighbours, most unusual first (`crowdshot.classifier.outliers`)."""
-        self._check_labels()
-        if self.embeddings_ is None:
-            raise _without_items()
-        return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.label_proba_)
-
-
-def _without_items() -> CrowdshotError:
-    return CrowdshotError("The classifier was loaded from a file without its items", hint="Fit it again.")
-
-
-# ---- prediction of new items ----
-
-AT_ONCE = 1_024  # items of a generator per batch
-
-
-class Predictor(ClassifierMixin):
-    """Prediction methods of `CrowdClassifier`."""
-
-    _model: FittedModel
-    _reader: Encoder
-    _shift: Tensor
-    _factor: Tensor
-    classes_: Ids
-    device: str
-    embeddings_: Tensor | None
-    annotations_: Annotations
-    temperature_: float = 1.0
-
-    def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
-        """Return log class probabilities of items; for the mixture, equation (8) of the paper.
-
-        Parameters
-        ----------
-        X : array, list, DataFrame or iterator
-            N items in the form of those in `fit`. An iterator of items or of DataFrames is processed in batches.
-        progress : callable or None
-            Called with (items done, items in total) after each batch.
-
-        Returns
-        -------
-        (N, K) array
-            Columns are in the order of ``classes_``.
-        """
-        from crowdshot.encoders.networks import choose_device
-
-        check_is_fitted(self)
-        if isinstance(X, Iterator):
-            parts = [self.predict_log_proba(part) for part in _batches(X)]
-            return np.concatenate(parts) if parts else self.predict_log_proba([])
-        X = to_pandas(X, "X")
-        check_columns(X, self)
-        embeddings = self._reader.embed(X, device=choose_device(self.device), progress=progress)
-        return self._log_proba(embeddings.to(self._shift.device))  # a loaded classifier is on the CPU
-
-    def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
-        if embeddings.shape[1] != len(self._shift):
-            raise _wrong_width(embeddings.shape[1], len(self._shift))
-        out = self._model.log_proba((embeddings - self._shift) * self._factor)
-        result: NDArray[np.float64] = (
-            (out.double() / self.temperature_).log_softmax(-1).cpu().numpy()
-        )  # rows sum to 1 in double precision
-        is_nan = np.isnan(result).any(1)
-        if is_nan.any():
-            raise CrowdshotError(
-                f"has an item that is too far from the fitted items to classify, item {first(is_nan)}",
-                argument="X",
-                found=first(is_nan),
-                expected="items as in fit",
-            )
-        return result
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return class probabilities of items.
-
-        Parameters
-        ----------
-        X : array, list, DataFrame or iterator
-            N items in the form of those in `fit`. An iterator of items, or of the DataFrames that pandas reads from a
-            long file, is processed in batches; error messages count items within a batch.
-
-        Returns
-        -------
-        (N, K) array
-            Columns are in the order of ``classes_``.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_proba_embeddings(self, embeddings: Tensor) -> NDArray[np.float64]:
-        """Return class probabilities of items that `embed` has embedded.
-
-        Parameters
-        ----------
-        embeddings : Tensor
-            (N, D).
-
-        Returns
-        -------
-        (N, K) array
-            Columns are in the order of ``classes_``.
-        """
-        check_is_fitted(self)
-        return np.exp(self._log_proba(embeddings.to(self._shift.device)))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each item.
-
-        Parameters
-        ----------
-        X : array, list, DataFrame or iterator
-            N items, as in `predict_proba`.
-
-        Returns
-        -------
-        (N,) array
-        """
-        best = self.predict_log_proba(X).argmax(1)
-        names: NDArray[Any] = self.classes_[best]
-        return names
-
-    def calibrate(self, X_gold: Any, y_gold: Any) -> Self:
-        """Calibrate the probabilities of new items by items whose class is known (temperature scaling).
-
-        Probabilities p of new items become p ** (1 / T), normalised, where the temperature T has the highest posterior
-        for the gold items (`crowdshot.guarantees.temperature`). Predicted classes and the consensus do not change.
-        Another `fit` or `update` sets T to 1.
-
-        Parameters
-        ----------
-        X_gold : array, list or DataFrame
-            Items from the same source as the new ones, which were not among the items of the fit.
-        y_gold : (n,) array
-            Their true classes.
-
-        Returns
-        -------
-        self
-        """
-        before, self.temperature_ = self.temperature_, 1.0
-        try:
-            self.temperature_ = temperature(*self._checked(X_gold, y_gold))
-        except BaseException:
-            self.temperature_ = before
-            raise
-        return self
-
-    def predict_set(self, X: Any, X_gold: Any, y_gold: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
-        """Return sets of classes that contain the true class with at least this probability (conformal prediction).
-
-        This holds on average over new items that come from the same source as the gold items, whatever the annotators
-        did. The gold items must not be among the items of the fit.
-
-        Parameters
-        ----------
-        X : array, list or DataFrame
-            N items, as in `predict_proba`.
-        X_gold : array, list or DataFrame
-            n further items.
-        y_gold : (n,) array
-            Their true classes.
-        coverage : float
-            Between 0 and 1; needs n >= coverage / (1 - coverage), which is 9 items for 0.9.
-
-        Returns
-        -------
-        (N, K) bool array
-            Columns are in the order of ``classes_``. The most probable class is always in the set.
-        """
-        return conformal_sets(self.predict_proba(X), *self._checked(X_gold, y_gold), coverage)
-
-    def _checked(self, X_gold: Any, y_gold: Any) -> tuple[NDArray[np.float64], Positions]:
-        """Return predictions (n, K) and true classes (n,) of gold items; warn if the fit had labels of one."""
-        from crowdshot.encoders.networks import choose_device
-
-        check_is_fitted(self)
-        X_gold = to_pandas(X_gold, "X_gold")
-        check_columns(X_gold, self)
-        embeddings = self._reader.embed(X_gold, device=choose_device(self.device))
-        p = self.predict_proba_embeddings(embeddings)
-        truth = true_classes(y_gold, self.classes_, len(p))
-        if self.embeddings_ is not None:  # in files of large or shared classifiers
-            fitted = self.embeddings_[np.unique(self.annotations_.item)]
-            labelled = {row.tobytes() for row in fitted.cpu().numpy()}
-            known = sum(row.tobytes() in labelled for row in embeddings.to(fitted).cpu().numpy())
-            if known:
-                warnings.warn(
-                    CrowdshotWarning(
-                        f"has {counted(known, 'items')} with the features of labelled items of the fit",
-                        argument="X_gold",
-                        found=known,
-                        expected="items that were not in the fit",
-                        hint="Predictions of fitted items are better than those of new items.",
-                    ),
-                    stacklevel=3,
-                )
-        return p, truth
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`, estimated if ``y`` has the labels of several annotators.
-
-        Parameters
-        ----------
-        X : array, list or DataFrame
-            N items.
-        y : (N,) array, or labels of several annotators as in `fit`
-            True classes, or labels of the crowd for `crowdshot.metrics.consensus_accuracy_scorer`.
-        sample_weight : (N,) array or None
-            Weights of items with true classes.
-
-        Returns
-        -------
-        float
-        """
-        y = to_pandas(y, "y")
-        axes = np.ndim(y)
-        if isinstance(y, Annotations | Mapping) or (axes == 2 and np.shape(y)[1] > 1):
-            if sample_weight is not None:
-                raise CrowdshotError(
-                    "cannot be used with labels of several annotators", argument="sample_weight", expected="None"
-                )
-            return consensus_accuracy_scorer(self, X, y)
-        if axes != 1:
-            raise CrowdshotError(
-                f"has shape {np.shape(y)}",
-                argument="y",
-                found=np.shape(y),
-                expected="the true class of each item, or the labels of several annotators",
-            )
-        return float(super().score(X, y, sample_weight))
-
-
-def _wrong_width(found: int, expected: int) -> CrowdshotError:
-    return CrowdshotError(
-        f"has {found} features, but CrowdClassifier is expecting {expected} features as input",
-        argument="X",
-        found=found,
-    )
 
 
 def one_of(y: Any, labels: Any) -> Any:
@@ -408,39 +86,6 @@ def refuse_renumbered(y: Any) -> None:
                 argument="y",
                 hint="Use crowdshot.model_selection.cross_val_proba instead.",
             )
-
-
-def check_columns(X: Any, fitted: Any) -> None:
-    """Raise an error unless a table has the fitted columns, in the same order if the encoder depends on the order."""
-    from crowdshot.encoders.table_input import TableInput
-
-    if isinstance(fitted._reader.input, TableInput):
-        return
-    names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
-    if names is None or known is None or len(names) != len(known):  # `_wrong_width` is raised later
-        return
-    for place, (name, expected) in enumerate(zip(names, known, strict=True), 1):
-        if name != expected:
-            raise CrowdshotError(
-                f"has {show(name)} as column {place}", argument="X", found=name, expected=f"{show(expected)} as in fit"
-            )
-
-
-def column_names(X: Any) -> NDArray[Any] | None:
-    """Return the column names of a DataFrame if all are strings, else None, as in scikit-learn."""
-    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
-        return None
-    return np.asarray(X.columns, dtype=object)
-
-
-def _batches(stream: Iterator[Any]) -> Iterator[Any]:
-    """Yield items of an iterator in lists of `AT_ONCE`; yield tables unchanged."""
-    head = list(islice(stream, 1))
-    whole = chain(head, stream)
-    if head and isinstance(head[0], pd.DataFrame):
-        yield from whole
-    while part := list(islice(whole, AT_ONCE)):
-        yield part
 
 
 class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
@@ -815,13 +460,13 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
         """Return the embeddings of the fitted items (N, D) and of new ones (n, D)."""
         before = self.embeddings_
         if before is None:
-            raise _without_items()
+            raise without_items()
         if X is None:
             return before, before[:0]
         check_columns(X, self)
         more = self._reader.embed(X, device=before.device)
         if more.shape[1] != before.shape[1]:
-            raise _wrong_width(more.shape[1], before.shape[1])
+            raise wrong_width(more.shape[1], before.shape[1])
         return before, more
 
     def partial_fit(

@@ -1,0 +1,115 @@
+"""Provide the fitted attributes of `CrowdClassifier` about its items and annotators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from crowdshot.classifier.learner_contract import (
+    FittedModel,
+    SideInformation,
+    posterior_of,
+)
+from crowdshot.classifier.outliers import find_outliers
+from crowdshot.errors import CrowdshotError, Use
+from crowdshot.io.cells import Ids, Positions
+from crowdshot.labels import gold_labels
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, judge, label_quality, likely_wrong
+from crowdshot.labels.consensus import Consensus
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Results:
+    """FittedModel attributes of `CrowdClassifier` about the fitted items and their annotators."""
+
+    _model: FittedModel
+    settings_: dict[str, Any]
+    annotations_: Annotations
+    classes_: Ids
+    _known: SideInformation
+    _without_gold: NDArray[np.float64]
+    embeddings_: Tensor | None
+    _seed: int = 0
+    _named: Positions | None = None  # classes that occurred, of a classifier that was saved without labels
+
+    def _check_labels(self) -> None:
+        """Raise an error unless the classifier is fitted and has its labels."""
+        check_is_fitted(self)
+        if self._named is not None:
+            raise CrowdshotError(
+                "The classifier was saved without labels; it predicts new items only",
+                hint=Use("when saving it", labels=True),
+            )
+
+    @property
+    def scale_(self) -> float | None:
+        """Weight of the embeddings in the labeling search or mixture; None with other methods."""
+        check_is_fitted(self)
+        return self.settings_.get("scale")
+
+    @property
+    def confusion_(self) -> NDArray[np.float64]:
+        """Confusion matrices, (R, K, K) [annotator, true, observed]; rows sum to one."""
+        self._check_labels()
+        out: NDArray[np.float64] = self._model.confusion.double().cpu().numpy()
+        return out
+
+    @property
+    def label_proba_(self) -> NDArray[np.float64]:
+        """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
+        self._check_labels()
+        return posterior_of(self._model)
+
+    @property
+    def consensus_(self) -> pd.DataFrame:
+        """Consensus label and confidence of every item."""
+        probabilities = self.label_proba_
+        class_probs = self._model.class_probs.double().cpu().numpy()
+        best = self.classes_[probabilities.argmax(1)]
+        return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
+
+    @property
+    def gold_(self) -> pd.DataFrame:
+        """Gold classes, compared with the consensus of a fit that does not know them."""
+        self._check_labels()
+        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
+
+    @property
+    def annotators_(self) -> pd.DataFrame:
+        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
+        return self.judge_annotators()
+
+    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
+        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
+        self._check_labels()
+        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
+
+    @property
+    def label_quality_(self) -> pd.DataFrame:
+        """Probability of every label that it is correct."""
+        return label_quality(self.annotations_, self.label_proba_)
+
+    @property
+    def likely_wrong_(self) -> pd.DataFrame:
+        """Labels that are more likely wrong than correct, most suspicious first."""
+        return likely_wrong(self.annotations_, self.label_proba_)
+
+    @property
+    def outliers_(self) -> pd.DataFrame:
+        """Distance of every item to its nearest neighbours, most unusual first (`crowdshot.classifier.outliers`)."""
+        self._check_labels()
+        if self.embeddings_ is None:
+            raise without_items()
+        return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.label_proba_)
+
+
+def without_items() -> CrowdshotError:
+    """Return the error that a loaded classifier has no items."""
+    return CrowdshotError("The classifier was loaded from a file without its items", hint="Fit it again.")
