@@ -63,25 +63,31 @@ def test_consensus_classifier_and_annotators(clouds):
     assert (clf.consensus_["n_labels"] == 5).all()
 
     table = clf.annotators_
-    assert list(table) == ["annotator", "n_labels", "accuracy", "low", "high", "most_confused", "right", "wrong"]
+    columns = ["annotator", "n_labels", "accuracy", "low", "high", "most_confused", "right", "wrong", "p_below"]
+    assert list(table) == columns
     assert table["accuracy"].idxmin() == 4
     right = (labels == truth[:, None]).sum(0)
-    crowd = (right.sum() + 4 * 0.7) / (labels.size + 4)  # counts for four labels
-    np.testing.assert_allclose(table["accuracy"], (right + 4 * crowd) / 28, atol=0.07)  # posteriors are not certain
+    crowd = (right.sum() + 4 * 0.7) / (labels.size + 4)
+    n = len(labels)
+    np.testing.assert_allclose(table["accuracy"], (right + 7.3 * crowd) / (n + 7.3), atol=0.07)  # not certain
     assert ((table["low"] < table["accuracy"]) & (table["accuracy"] < table["high"])).all()
 
 
 def test_intervals_by_hand():
-    """Four certain labels, three of them right, where the crowd is right in 15 of 16: which, with 4 labels of 0.7, is
-    17.8 / 20 = 0.89 and counts for 4 labels: Beta(3 + 3.56, 1 + 0.44), its mean 0.82 and 5 % and 95 % points."""
+    """Of four certain labels three are right; the crowd is right in 15 of 16.
+
+    With 4 labels of accuracy 0.7 the crowd's mean is 17.8 / 20 = 0.89. It counts as 7.3 labels: Beta(3 + 6.497,
+    1 + 0.803) with mean 9.497 / 11.3 = 0.840.
+    """
     from scipy.stats import beta
 
     X = np.array([[0.0], [0.0], [9.0], [9.0]])
     sure = [[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
     row = CrowdClassifier("identity", method="ours", settings={"scale": 100.0}).fit(X, sure).annotators_.iloc[3]
-    assert row["accuracy"] == pytest.approx(0.82, abs=1e-3)
-    assert row["low"] == pytest.approx(beta(6.56, 1.44).ppf(0.05), abs=5e-3)
-    assert row["high"] == pytest.approx(beta(6.56, 1.44).ppf(0.95), abs=5e-3)
+    assert row["accuracy"] == pytest.approx(0.8404, abs=1e-3)
+    assert row["low"] == pytest.approx(beta(9.497, 1.803).ppf(0.05), abs=5e-3)
+    assert row["high"] == pytest.approx(beta(9.497, 1.803).ppf(0.95), abs=5e-3)
+    assert row["p_below"] == pytest.approx(beta(9.497, 1.803).cdf(0.7), abs=5e-3)
     assert row["most_confused"] == "0 → 1 (once)"
 
 

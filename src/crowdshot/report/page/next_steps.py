@@ -135,6 +135,8 @@ def _audit(found: Facts, confidence: float) -> Step | None:
             "check", f"{why} Collect more labels, or lower the threshold and check a sample of the accepted items."
         )
     which = f"{AUDITED} random accepted items" if number > AUDITED else f"all {plural(number, 'accepted item')}"
+    if level.unlabelled:
+        which += f" (of {level.labelled} labelled and {level.unlabelled} unlabelled ones)"
     text = f"Have {which} checked by somebody you trust: mistakes that annotators share are not visible in the labels."
     command = found.run.commands.get("audit")
     options = f" --sample {min(number, AUDITED)}" + ("" if confidence == THRESHOLD else f" --threshold {confidence:g}")
