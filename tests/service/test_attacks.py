@@ -43,7 +43,7 @@ def event(item="1.png", annotator=1, choice="Cat"):
     return body
 
 
-@pytest.mark.parametrize("word", BAD)
+@pytest.mark.parametrize("word", BAD, ids=["surrogate", "null character"])
 def test_invalid_text_is_refused_on_every_route(service, word):
     task = tasks()[0]
     task["data"] = dict.fromkeys(task["data"], f"x{word}")

@@ -147,7 +147,7 @@ def test_nothing_to_salvage(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("word", ["\ud800", "a\0b"])
+@pytest.mark.parametrize("word", ["\ud800", "a\0b"], ids=["surrogate", "null character"])
 def test_text_that_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, word):
     journal = Journal(tmp_path)
     for answer in (Answer(word, "a", "b"), Answer("a", word, "b"), Answer("a", "b", word), Answer("a", "b", "c", word)):
