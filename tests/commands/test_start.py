@@ -71,7 +71,8 @@ def run(code, folder, *words):
 def test_commands_that_need_no_items_load_no_torch(tmp_path):
     """In one process: what one command does not load, the ones before it did not load either."""
     done = run(RUN, tmp_path, json.dumps(COMMANDS))
-    assert (done.returncode, done.stderr) == (0, ""), "these slow it down"
+    heavy = [line for line in done.stderr.splitlines() if not line.startswith("crowdshot: note: ")]
+    assert (done.returncode, heavy) == (0, []), "these slow it down"
     outputs = done.stdout.split("-- end --\n")
     assert len(outputs) == len(COMMANDS) + 1
     assert all(outputs[:-1])
