@@ -219,17 +219,18 @@ def guess_columns(table: Table, named: Mapping[str, str] | None = None) -> dict[
     taken = {name for names in known.values() for name in names if len(names) == 1}
     free = [name for name in free if name not in taken][:MOST_COLUMNS]
     candidates = {role: known[role] or free for role in Columns._fields}
-    best, most = None, BETTER
+    best, most, fewest = None, BETTER, 1.0
     for item in candidates["item"]:
         for annotator in candidates["annotator"]:
-            if item == annotator or not _are_pairs(cells[item], cells[annotator]):
+            repeated = None if item == annotator else _repeated_pairs(cells[item], cells[annotator])
+            if repeated is None:
                 continue
             for label in candidates["label"]:
                 if label in (item, annotator) or not _may_be_label(cells[label], cells[item]):
                     continue
                 lift = _agreement(cells[item], cells[label]) - 0.2 * bool(is_called_otherwise(label))
-                if lift > most:
-                    best, most = {"item": item, "annotator": annotator, "label": label}, lift
+                if (lift, -repeated) > (most, -fewest):
+                    best, most, fewest = {"item": item, "annotator": annotator, "label": label}, lift, repeated
     return best
 
 
@@ -252,13 +253,15 @@ def _may_be_id(words: Any) -> bool:
     return bool(np.median([len(word) for word in filled]) <= FREE_TEXT)
 
 
-def _are_pairs(item: Any, annotator: Any) -> bool:
-    """Return whether rows are pairs of several items and annotators, each of which occurs several times."""
+def _repeated_pairs(item: Any, annotator: Any) -> float | None:
+    """Return the share of rows that repeat an item and an annotator; None if columns cannot be items and annotators."""
     pairs = pd.DataFrame({"item": item, "annotator": annotator})
     pairs = pairs[(pairs["item"] != "") & (pairs["annotator"] != "")]
     n = len(pairs)
     items, annotators = pairs["item"].nunique(), pairs["annotator"].nunique()
-    return n > 3 and pairs.duplicated().mean() < 0.1 and items < n and 1 < annotators < n and annotators <= 2 * items
+    repeated = float(pairs.duplicated().mean())
+    several = n > 3 and items < n and 1 < annotators < n and annotators <= 2 * items
+    return repeated if several and repeated < 0.1 else None
 
 
 def _may_be_label(label: Any, item: Any) -> bool:
