@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import HANGS
+from polling import TIMEOUT
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def test_an_example_runs(name, tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=HANGS,
+        timeout=TIMEOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )

@@ -11,7 +11,7 @@ import pytest
 
 from crowdshot import Annotations, CrowdshotError, extras
 from crowdshot.extras import MissingPackageError
-from waiting import HANGS
+from polling import TIMEOUT
 
 LABELS = "item,annotator,label\na,x,cat\na,y,cat\nb,x,dog\nb,y,cat\n"
 BLOCK = """
@@ -45,7 +45,7 @@ for words in json.loads(sys.argv[1]):
 def without(gone, code, folder, *words):
     (folder / "labels.csv").write_text(LABELS)
     command = [sys.executable, "-c", f"GONE = {sorted(gone)!r}\n{BLOCK}{code}", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT, check=False)
 
 
 def test_the_error_is_an_import_error_with_the_command():

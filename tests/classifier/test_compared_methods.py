@@ -21,8 +21,8 @@ from crowdshot.encoders.shipped import shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import CrowdEpisodes, encoder_names
 from crowdshot_paper.registry import METHODS
+from polling import TIMEOUT
 from problems import em_by_loops
-from waiting import HANGS
 
 SETTINGS = {"RFMV": {"trees": 30}, "MCL": {"iterations": 200}, "CNAL": {"iterations": 80}}
 CORNERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
@@ -312,4 +312,4 @@ def test_ours_does_not_wait_for_the_others():
         "CrowdClassifier().fit(np.eye(2), [[0, 0], [1, 1]])\n"
         "sys.exit('crowdshot_paper.compared.forest' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=HANGS, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=TIMEOUT, check=False).returncode == 0

@@ -26,7 +26,7 @@ import forked
 from crowdshot._cli import main
 from crowdshot.encoders.encoder_files import build_encoder, save_encoder
 from crowdshot.encoders.image_input import ImageInput
-from waiting import HANGS
+from polling import TIMEOUT
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
@@ -1118,7 +1118,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "crowdshot", *arguments]
         env = {**os.environ, "CROWDSHOT_DEBUG": "", "PYTHONIOENCODING": encoding}
         return subprocess.run(
-            command, capture_output=True, encoding=encoding, cwd=made, env=env, timeout=HANGS, check=False
+            command, capture_output=True, encoding=encoding, cwd=made, env=env, timeout=TIMEOUT, check=False
         )
 
     version = run("--version")
@@ -1134,7 +1134,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "crowdshot", "aggregate", "labels.csv"]
-    left = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=made, timeout=HANGS, check=False)
+    left = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=made, timeout=TIMEOUT, check=False)
     os.close(writing)
     assert left.returncode == 0
     assert b"Error" not in left.stderr
@@ -1147,7 +1147,7 @@ def test_help_answers_without_loading_torch() -> None:
         "heavy = {'torch', 'pandas', 'numpy', 'sklearn', 'scipy', 'PIL', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (0, ""), "these slow down --help"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from command_result import CommandResult
 from crowdshot._cli import next
 from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
@@ -17,7 +18,6 @@ from crowdshot.labels import annotator_quality, asking
 from crowdshot.labels.aggregation import AGGREGATORS, DEFAULT
 from crowdshot.labels.formats import read_labels
 from forked import crowdshot
-from said import Said
 
 LABELS = """image,worker,answer
 1.png,ann,cat
@@ -149,7 +149,7 @@ def test_cost_in_the_command_or_in_a_file(labels: Path, tmp_path: Path, call) ->
     assert table.loc[table["worker"] == "bob", "cost"].eq(0.5).all()
 
 
-def _written(done: Said, folder: Path) -> Path:
+def _written(done: CommandResult, folder: Path) -> Path:
     assert done.code == 0, done.err
     (folder / "said.csv").write_text(done.out)
     return folder / "said.csv"

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from command_result import on_one_line
 from crowdshot import read_labels
 from crowdshot.labels.aggregation import learned
-from said import joined
 
 LABELS = "item,who,label\n1,7,cat\n1,8,Cat\n2,7,dog\n2,9,dgo\n3,9,cat\n3,8,unsure\n"
 FEATURES = "item,x,y\n1,0,0\n2,5,5\n3,0,0.1\n"
@@ -49,7 +49,7 @@ def test_near_twins_are_told_with_the_option_that_merges_them(folder: Path, call
     said = call(*commands(folder)[command], "--json")
     twins = [{"of": "labels", "names": ["cat", "Cat"], "counts": [2, 1]}]
     assert json.loads(said.out)["near_duplicates"] == twins
-    assert "labels 'cat' and 'Cat' are read as two different labels. Use --merge-case" in joined(said.err)
+    assert "labels 'cat' and 'Cat' are read as two different labels. Use --merge-case" in on_one_line(said.err)
 
 
 def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
@@ -91,7 +91,7 @@ def test_options_that_are_wrong_write_nothing(folder: Path, call, command: str, 
     there = sorted(folder.iterdir())
     said = call(*commands(folder)[command], *given)
     assert said.code == 2
-    assert sentence in joined(said.err)
+    assert sentence in on_one_line(said.err)
     assert len([line for line in said.err.splitlines() if "  Also: " not in line]) <= 2  # the message and its hint
     assert sorted(folder.iterdir()) == there
 
@@ -107,7 +107,7 @@ def test_many_numbers_are_classes_only_if_somebody_says_so(folder: Path, call, c
     assert said.code == 2
     assert (
         "has 51 different numbers as labels: '0', '1', '2' and 48 more, expected 50 at most. Use --categories"
-        in joined(said.err)
+        in on_one_line(said.err)
     )
     assert call(*commands(folder)[command], "--categories").code == 0
     (folder / "labels.csv").write_text("item,who,label\n" + "\n".join(rows[:50]) + "\n")
@@ -126,7 +126,7 @@ def test_answers_that_name_several_labels(folder: Path, call, command: str) -> N
     said = call(*commands(folder)[command])
     assert said.code == 2
     assert "the label 'cat;dog', and a part of it is a label too" in said.err
-    assert "Use --multi-label if it names several labels, or --categories if it is one." in joined(said.err)
+    assert "Use --multi-label if it names several labels, or --categories if it is one." in on_one_line(said.err)
     assert not (folder / "out").exists()
     said = call(*commands(folder)[command], "--multi-label", "--json")
     assert said.code == 0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from waiting import HANGS
+from polling import TIMEOUT
 
 LABELS = "item,annotator,label\na,x,cat\na,y,cat\nb,x,dog\nb,y,cat\n"
 COMMANDS = [
@@ -64,7 +64,7 @@ sys.exit(", ".join(sorted(heavy & set(sys.modules))) or 0)
 def run(code, folder, *words):
     (folder / "labels.csv").write_text(LABELS)
     command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT, check=False)
 
 
 @pytest.mark.slow

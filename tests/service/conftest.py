@@ -13,7 +13,7 @@ from crowdshot._cli.serve import open_sources
 from crowdshot.service.http_app import Settings, make_app
 from crowdshot.service.journal import Journal
 from crowdshot.service.live import Live, first_version, make_version
-from waiting import until
+from polling import wait_until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "label_studio"
 HERE = "http://127.0.0.1"
@@ -25,7 +25,7 @@ class InProcess:
         self.journal = Journal(data)
 
     def fit(self, until=None):
-        return make_version(self.sources, self.journal, self.data, until)
+        return make_version(self.sources, self.journal, self.data, wait_until)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def say(client, *labels):
 
 def after(client, version):
     """Returns when a newer version has been swapped in."""
-    until(lambda: client.get("/health").json()["version"] > version)
+    wait_until(lambda: client.get("/health").json()["version"] > version)
     return client.get("/health").json()["version"]
 
 

@@ -10,7 +10,7 @@ from crowdshot._cli.serve import open_sources
 from crowdshot.service.journal import Answer, Journal, Point
 from crowdshot.service.live import make_version
 from crowdshot.service.live_page import draw, duration, will_accept
-from waiting import HANGS, until
+from polling import TIMEOUT, wait_until
 
 from .conftest import after, say
 from .test_serve import get, post, serving
@@ -94,9 +94,9 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
         heard = []
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
-        page.set_default_timeout(HANGS * 1000)
+        page.set_default_timeout(TIMEOUT * 1000)
         page.goto(process.address)
-        until(lambda: page.inner_text("#alive") == "live")
+        wait_until(lambda: page.inner_text("#alive") == "live")
         before = get(process, "/health")["version"]
         assert "30 items" in page.inner_text("h1")
         assert page.locator("#people li").count() == 3
@@ -104,7 +104,7 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
         rows = [{"item": f"i{30 + i}", "annotator": who, "label": "cat"} for i in range(10) for who in NAMES]
         rows.append({"item": NAMES[1], "annotator": NAMES[0], "label": f"<script>{HACK}</script>"})
         post(process, "/v1/labels", {"labels": rows})
-        until(lambda: page.locator("#people li").count() == 6)
+        wait_until(lambda: page.locator("#people li").count() == 6)
         assert int(page.get_attribute("main", "data-version")) > before
         assert "40 items" in page.inner_text("h1")
         assert page.locator("#held tbody tr").count() == 2
@@ -117,7 +117,7 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
     with serving("--labels", labels, "--data", tmp_path / "other") as process:
         quiet = browser.new_context(java_script_enabled=False).new_page()
         quiet.goto(process.address)
-        until(lambda: "30 items" in quiet.inner_text("h1"))
+        wait_until(lambda: "30 items" in quiet.inner_text("h1"))
         quiet.context.close()
 
 
@@ -128,15 +128,15 @@ def test_what_was_opened_stays_open(browser, tmp_path):
     labels.write_text("\n".join(["item,annotator,label", *rows]))
     with serving("--labels", labels, "--data", tmp_path / "live") as process:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(HANGS * 1000)
+        page.set_default_timeout(TIMEOUT * 1000)
         page.goto(process.address)
-        until(lambda: page.inner_text("#alive") == "live")
+        wait_until(lambda: page.inner_text("#alive") == "live")
         assert page.locator("#people li").count() == 10
         assert not page.locator("#others").is_visible()
         page.click("#more-people summary")
         assert page.locator("#others li").count() == 5
         post(process, "/v1/labels", {"labels": [{"item": "i0", "annotator": "new", "label": "cat"}]})
-        until(lambda: page.locator("#others li").count() == 6)
+        wait_until(lambda: page.locator("#others li").count() == 6)
         assert page.locator("#others").is_visible()
         page.close()
 
@@ -145,18 +145,18 @@ def test_what_was_opened_stays_open(browser, tmp_path):
 def test_an_unknown_class_is_decided_by_a_click(browser, crowd, tmp_path):
     with serving("--labels", crowd[0], "--data", tmp_path / "live") as process:
         page = browser.new_page(viewport={"width": 390, "height": 800})
-        page.set_default_timeout(HANGS * 1000)
+        page.set_default_timeout(TIMEOUT * 1000)
         page.goto(process.address)
-        until(lambda: page.inner_text("#alive") == "live")
+        wait_until(lambda: page.inner_text("#alive") == "live")
         name = NAMES[0]
         rows = [{"item": "i0", "annotator": "dee", "label": name}, {"item": "i1", "annotator": "dee", "label": "c-at"}]
         post(process, "/v1/labels", {"labels": rows})
-        until(lambda: page.locator("#held tbody tr").count() == 2)
+        wait_until(lambda: page.locator("#held tbody tr").count() == 2)
         assert page.evaluate("window.hacked") is None
         page.click("#held tr[data-name='c-at'] button:has-text('it is cat')")
-        until(lambda: page.locator("#held tbody tr").count() == 1)
+        wait_until(lambda: page.locator("#held tbody tr").count() == 1)
         page.click("#held button:has-text('add it')")
-        until(lambda: page.locator("#held").count() == 0)
+        wait_until(lambda: page.locator("#held").count() == 0)
         labels = {row["item"]: row["n_labels"] for row in get(process, "/v1/consensus")["consensus"]}
         assert (labels["i0"], labels["i1"]) == (4, 4)
         assert page.evaluate("document.documentElement.scrollWidth") == 390

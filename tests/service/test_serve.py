@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from crowdshot.service.journal import Answer, Journal
-from waiting import until
+from polling import wait_until
 
 COMMAND = [sys.executable, "-m", "crowdshot", "serve"]
 
@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(crowd, tmp_path):
         started = get(process, "/health")["version"]
         assert started > before
         post(process, "/v1/labels", {"labels": [{"item": "i0", "annotator": "new 2", "label": "dog"}]})
-        until(lambda: get(process, "/health")["version"] > started)
+        wait_until(lambda: get(process, "/health")["version"] > started)
 
 
 @pytest.mark.slow
