@@ -92,7 +92,7 @@ def test_a_tap_enlarges_an_image_and_the_viewer_fits_a_phone(open_page) -> None:
 def test_without_scripts_there_are_no_review_buttons(open_page) -> None:
     page = open_page(java_script_enabled=False)
     assert not visible(page, "#decisions, #viewer, .actions")
-    assert "pass it to adapt --gold" in page.inner_text("#items noscript")
+    assert "--gold" in page.inner_text("#items noscript")
 
 
 TEXTS = ["Fine film,\nlong but fine.", "<script>window.hacked = 1</script> dull", "שלום עולם", "x" * 5000]

@@ -25,7 +25,7 @@ class InProcess:
         self.journal = Journal(data)
 
     def fit(self, until=None):
-        return make_version(self.sources, self.journal, self.data, wait_until)
+        return make_version(self.sources, self.journal, self.data, until)
 
 
 @pytest.fixture
