@@ -61,6 +61,7 @@ class LabelFiles(ReadingOptions):
             paths=[Path("FILES")] if self.paths[1:] else self.paths,
             annotator_columns=["NAMES"] if self.annotator_columns else (),
             leave_out=["NAMES"] if self.leave_out else (),
+            batch=dict.fromkeys(self.batch, "VALUE") if self.batch else None,
             names=Path("NAMES.csv") if self.names is not None else None,
         )
 

@@ -146,12 +146,12 @@ def is_break(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _speed(seconds: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the labels per hour and the median seconds per label from the times of labels; NaN if there are too few.
+    """Return the labels per hour and the median seconds per label from known times of labels; NaN if they are too few.
 
     Labels of the same moment were submitted together: they share the gap before them. The labels at the start of the
     annotator's work and after breaks do not count, because when they were begun is unknown.
     """
-    moments = np.sort(seconds[~np.isnan(seconds)])
+    moments = np.sort(seconds)
     starts = np.flatnonzero(np.diff(moments, prepend=-np.inf) > SAME_MOMENT)
     counts = np.diff(starts, append=len(moments))[1:]
     gaps = np.diff(moments[starts])
@@ -181,23 +181,25 @@ def working_times(ann: Annotations, times: Times | None) -> pd.DataFrame:
         - median_seconds: the median duration of a label or, if the annotator's durations are unknown, the median gap.
     """
     names = pd.Index([str(name) for name in ann.annotators], dtype=object)
-    table = pd.DataFrame(
-        {LAST_ACTIVE: None, LABELS_PER_HOUR: np.nan, MEDIAN_SECONDS: np.nan}, index=names, dtype=object
-    )
     if times is None:
-        return table.iloc[:, :0]
+        return pd.DataFrame(index=names)
     seconds = _certain(times)
     durations = np.full(len(seconds), np.nan) if times.durations is None else times.durations
     only_dates = bool((seconds[~np.isnan(seconds)] % DAY == 0).all())
-    for person, rows in enumerate(_rows_of(ann)):
-        own = seconds[rows]
-        per_hour, gap = _speed(own)
-        took = durations[rows]
-        took = took[~np.isnan(took)]
-        last = _written(float(np.nanmax(own)), only_dates) if (~np.isnan(own)).any() else None
-        table.iloc[person] = [last, per_hour, float(np.median(took)) if len(took) else gap]
+    found = [_summary(seconds[rows], durations[rows], only_dates) for rows in _rows_of(ann)]
+    table = pd.DataFrame(found, index=names, columns=[LAST_ACTIVE, LABELS_PER_HOUR, MEDIAN_SECONDS])
     table = table.astype({LABELS_PER_HOUR: float, MEDIAN_SECONDS: float}).round(1)
     return table.loc[:, table.notna().any()]
+
+
+def _summary(
+    seconds: NDArray[np.float64], durations: NDArray[np.float64], only_dates: bool
+) -> tuple[str | None, float, float]:
+    """Return the values of an annotator in the columns of `working_times`."""
+    known, took = seconds[~np.isnan(seconds)], durations[~np.isnan(durations)]
+    per_hour, gap = _speed(known)
+    last = _written(float(known.max()), only_dates) if len(known) else None
+    return last, per_hour, float(np.median(took)) if len(took) else gap
 
 
 def _certain(times: Times) -> NDArray[np.float64]:

@@ -1,6 +1,8 @@
 """Options that select labels while they are read: `--since` and `--batch`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdshotError, read_labels
+from crowdshot._cli.inputs import LabelFiles
 from forked import crowdshot
 from label_exports import TOLOKA, batch, lines
 
@@ -205,3 +208,17 @@ def test_the_report_suggests_commands_with_the_options(table):
     assert done.returncode == 0, done.stderr
     run = json.loads((table.parent / "results" / "run.json").read_text())["run"]
     assert "--batch week=2" in run["command"]
+
+
+def test_a_batch_may_name_an_annotator_and_is_hidden_with_the_names(table):
+    labels = LabelFiles(paths=[table], batch={"annotator": "cleo"}).without_names()
+    assert labels.options()["batch"] == {"annotator": "VALUE"}
+
+
+def test_labels_alone_are_selected_without_torch(table):
+    words = ["aggregate", "labels.csv", "--batch", "week=2", "--since", "2026-03-09", "--out", "c.csv"]
+    run = f"import sys; from crowdshot._cli import main; sys.argv = ['crowdshot', *{words}]\ntry: main.main()\n"
+    run += "except SystemExit as stop: assert not stop.code\nassert not {'torch', 'sklearn'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", run], cwd=table.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (table.parent / "c.csv").exists()
