@@ -318,7 +318,9 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(CrowdshotError)
     async def refused(request: Request, error: CrowdshotError) -> JSONResponse:
         if request.url.path == "/setup":  # Label Studio refers its user to this log
-            log.warning("Label Studio's project is refused: %s", error)
+            log.warning(
+                "Label Studio's project is refused: %s", str(error).encode("ascii", "backslashreplace").decode()
+            )
         return refusal(422, str(error))
 
     @app.exception_handler(NotWrittenError)
