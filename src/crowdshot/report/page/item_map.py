@@ -230,7 +230,8 @@ WIDTH, HEIGHT, MARGIN = 720, 460, 16
 SIZES = (400, 2_500)  # numbers of points above which marks become smaller
 MOST_LABELS = 15  # classes named on the map itself
 LONGEST = 18  # letters of such a name
-LETTER, LINE = 13.5, 36  # width of a letter and height of a line on a phone, where text is largest
+LETTER, WIDE, LINE = 13.5, 24.5, 36  # widths of most letters and of wide ones, and height of a line on a phone
+WIDE_LETTERS = frozenset("WMmw@%")
 MOST_THUMBNAILS, THUMBNAIL = 60, 38  # pictures on the map itself, and their size
 
 Paths = list[tuple[int, list[tuple[int, str]]]]
@@ -294,7 +295,7 @@ class Drawing:
         out: list[tuple[int, float, float, str]] = []
         for k in found[np.argsort(-sizes, kind="stable")].tolist():
             x, y = np.median(self.xy[self.map.labels == k], axis=0)
-            half = LETTER * min(len(self.classes[k]), LONGEST) / 2
+            half = sum(WIDE if letter in WIDE_LETTERS else LETTER for letter in self.classes[k][:LONGEST]) / 2
             for down in sorted(range(-6, 7), key=abs):
                 anchor, at = _anchor(float(x), half), float(y) + down * LINE
                 left = {"start": x, "middle": x - half, "end": x - 2 * half}[anchor]
