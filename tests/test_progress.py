@@ -119,7 +119,7 @@ def test_the_innermost_stage_is_shown() -> None:
 
 
 def test_a_line_is_cut_at_the_width_of_the_terminal_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "get_terminal_size", lambda: os.terminal_size((10, 24)))
+    monkeypatch.setattr(module.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((10, 24)))
     stream = Terminal()
     line = Line(stream)
     line.rewrite("twelve words")

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import bcrypt
@@ -30,6 +31,12 @@ from .test_security import TOKEN, basic
 from .test_serve import COMMAND, get, post, serving
 
 BAD = ["\ud800", "a\0b"]
+
+
+def in_thread(coroutine):
+    """Run a coroutine in a thread of its own: the browser of other tests keeps an event loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 # ---- text that cannot be stored -----------------------------------------------------------------------------------
@@ -89,7 +96,7 @@ def test_every_write_is_answered(tmp_path, error):
         assert NotWrittenError in map(type, found)
         await live.add(answers[0])
 
-    asyncio.run(writes())
+    in_thread(writes())
 
 
 def test_a_failure_after_the_write_is_no_failure_of_the_write(tmp_path, monkeypatch):
@@ -98,7 +105,7 @@ def test_a_failure_after_the_write_is_no_failure_of_the_write(tmp_path, monkeypa
         monkeypatch.setattr(live.waiting, "add", lambda answers: 1 / 0)
         await asyncio.wait_for(live.add([Answer("i", "a", "b")]), timeout=60)
 
-    asyncio.run(writes())
+    in_thread(writes())
 
 
 # ---- what a fit would refuse --------------------------------------------------------------------------------------
@@ -268,7 +275,7 @@ def test_few_passwords_wait_and_one_is_checked_at_a_time(users, monkeypatch):
             *(auth.allows(basic("ann", f"{i}")["authorization"], f"10.0.0.{i}") for i in range(50))
         )
 
-    found = asyncio.run(many())
+    found = in_thread(many())
     assert most == 1
     assert found.count(False) == security.MOST_CHECKS
     assert found.count(None) == 50 - security.MOST_CHECKS
