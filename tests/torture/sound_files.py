@@ -86,7 +86,7 @@ def classifiers() -> dict[str, bytes]:
     labels = [["cat", "cat", None], ["cat", "dog", "cat"], ["dog", "dog", "dog"], ["cat", None, "dog"], ["dog"] * 3]
     wanted: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "learned": ("identity", x, {}),
-        "ours": ("identity", x, {"method": "ours", "covariance": "full"}),
+        "ours": ("identity", x, {"method": "ours", "settings": {"covariance": "full"}}),
         "labelings": ("identity", x, {"method": "labeling-search"}),
         "both": ("identity", x, {"method": "combined"}),
         "lrds": ("identity", x, {"method": "lrds"}),
