@@ -87,7 +87,7 @@ class Evidence(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What is known about one annotator with labels."""
+    """The labels, expected counts and test results of one annotator."""
 
     rows: Positions  # of the annotator's labels
     counts: Floats  # (K true, K observed) expected labels
