@@ -6,6 +6,7 @@ packages add commands through entry points in the group `crowdshot.commands`. Ea
 one or several commands.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -61,6 +62,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the `crowdshot` command."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # read by NumPy: idle threads sleep soon
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names that the terminal cannot show must not stop the command
             stream.reconfigure(errors="backslashreplace")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -31,6 +32,7 @@ MANY = 100  # classes; a table of items by more classes is too wide to read, and
 MOST_CELLS = 30_000_000  # of a dense table; larger tables hold only classes that somebody named
 LABELS = 50_000  # least of a part in memory, so that starting threads costs little
 LABELS_SPARSE = 2_000_000  # the same where classes are many, because adding sums by key is slower
+NUMBERS_FOR_THREADS = 2_000_000  # least features (items by dimensions) for which linear algebra uses several threads
 LABELS_A_CELL = 8  # least labels of a part for each cell of annotators' tables, so that these cost little to add
 
 
@@ -161,6 +163,19 @@ def threads() -> int:
     """Return the number of cores, or ``OMP_NUM_THREADS`` if it is less, as numerical libraries do."""
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else cores()
+
+
+def suited_threads(n: int) -> AbstractContextManager[object]:
+    """Limit linear algebra to one thread for few numbers ``n``, until the ``with`` block ends.
+
+    Several threads would wait for each other longer than they compute.
+    """
+    if n >= NUMBERS_FOR_THREADS:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def parts_of(
