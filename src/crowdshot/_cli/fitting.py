@@ -22,8 +22,7 @@ from crowdshot.io.cells import Positions, positions
 from crowdshot.io.embedding_store import embedding_cache
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.formats.label_studio import UNLABELLED
+from crowdshot.labels.formats.label_file import UNLABELLED_TASKS, LabelsRead
 from crowdshot.labels.matching import named_like, rows_of
 from crowdshot.methods import MethodName, find
 from crowdshot.progress import progress
@@ -100,7 +99,7 @@ def fit(
         clf.fit_embeddings(embeddings, annotations, items=annotations.items, **known)
     left_out: dict[str, int | list[str]] = {
         **{
-            reason: number for reason, number in read.left_out.items() if reason != UNLABELLED
+            reason: number for reason, number in read.left_out.items() if reason != UNLABELLED_TASKS
         },  # these items are predicted
         f"labelled items without {NOUNS[items.kind]}": unmatched,
         f"unreadable {items.kind}": [image.name for image in unreadable],

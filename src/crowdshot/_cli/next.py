@@ -182,7 +182,7 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
 
     from crowdshot.labels import gold_labels
     from crowdshot.labels.aggregation import aggregate_labels
-    from crowdshot.labels.formats.label_studio import UNLABELLED
+    from crowdshot.labels.formats.label_file import UNLABELLED_TASKS
     from crowdshot.model.parts import Sizes
 
     if encoder is not None:
@@ -194,7 +194,7 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
     if read.project is not None and not Sizes(ann.n_items, ann.n_annotators, ann.n_classes).sparse:
         items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
         ann = replace(ann, items=np.array(list(items), dtype=object))
-        left_out.pop(UNLABELLED, None)
+        left_out.pop(UNLABELLED_TASKS, None)
     ann, _ = gold_labels.hold(gold_labels.join(ann, read.gold), read.gold)
     with progress("aggregating"):
         found = aggregate_labels(read, ann, gold=read.gold)

@@ -19,6 +19,9 @@ import pyarrow.parquet
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
 
+ZIP = b"PK\x03\x04"
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"  # .xls, and .xlsx with a password
+MOST_CELLS = 50_000_000  # of a table
 MOST_UNPACKED = 2**29  # bytes that any file may decompress to
 MOST_TIMES = 100  # a large file may decompress to this many times its size
 MOST_ELEMENTS = 1_000_000  # of XML in any file; in a larger file, one per byte

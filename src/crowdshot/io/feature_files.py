@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, first_line, shown
 from crowdshot.io.cells import Ids
-from crowdshot.io.compressed_files import check_parts
+from crowdshot.io.compressed_files import ZIP, check_parts
 from crowdshot.io.tables import Table, ids_of, one_each, parse_table, read_bytes
-from crowdshot.io.workbooks import ZIP, is_workbook
 
 MAGIC = b"\x93NUMPY"
 NUMBERS = "buif"  # kinds of data types
@@ -121,8 +120,7 @@ def read_feature_file(
     if is_array(path):
         return next(array_pieces(path))[0]
     data = read_bytes(path)
-    is_npz = data.startswith(ZIP) and not is_workbook(data)
-    return _from_npz(data, name) if is_npz else features_of(parse_table(data, name), mixed, wanted)
+    return _from_npz(data, name) if _is_npz(data) else features_of(parse_table(data, name), mixed, wanted)
 
 
 def features_of(
@@ -194,6 +192,14 @@ def _looks_like_data(names: list[str]) -> bool:
     if names == [str(i) for i in range(len(names))] or names == [str(i + 1) for i in range(len(names))]:
         return False
     return bool(pd.to_numeric(pd.Series(names), errors="coerce").notna().all())
+
+
+def _is_npz(data: bytes) -> bool:
+    if not data.startswith(ZIP):
+        return False
+    from crowdshot.io.workbooks import is_workbook
+
+    return not is_workbook(data)
 
 
 def _from_npz(data: bytes, name: str) -> FeatureFile:

@@ -31,9 +31,8 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError
 from crowdshot.formatting import first, listing
 from crowdshot.io import cells, compressed_files
 from crowdshot.io.cells import AROUND, Ids, trim, unguarded
-from crowdshot.io.compressed_files import ParquetTable
+from crowdshot.io.compressed_files import MOST_CELLS, OLD_WORKBOOK, ZIP, ParquetTable
 from crowdshot.io.json_text import as_record, parse_json, parse_json_lines
-from crowdshot.io.workbooks import MOST_CELLS, ZIP, Workbook, refuse_old
 
 SEPARATORS = ",;\t|"
 SAMPLE = 64 * 1024  # characters from which the separator is detected
@@ -291,6 +290,8 @@ def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str
 
     A sheet that cannot be read has its error in place of a table, because the caller may need another sheet.
     """
+    from crowdshot.io.workbooks import Workbook
+
     workbook = Workbook(data, name)
     sheets = workbook.sheets
     if sheet is not None and sheet not in sheets:
@@ -356,7 +357,13 @@ def parse_table(data: bytes, name: str, rows_before: int = 0, skip_bad: bool = F
         return Table(name, frame, np.arange(1, 1 + len(frame)))
     if data.startswith(ZIP):
         return only(parse_workbook(data, name), name)
-    refuse_old(data, name)
+    if data.startswith(OLD_WORKBOOK):
+        raise CrowdshotError(
+            "is an old Excel workbook (.xls) or has a password",
+            where=name,
+            expected="an .xlsx file without a password",
+            hint='Save it as .xlsx or as "CSV UTF-8"',
+        )
     text = decode(data, name, rows_before)
     start = text[:SAMPLE].lstrip()[:1]
     if start == "{":

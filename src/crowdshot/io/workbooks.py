@@ -17,16 +17,14 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
-from crowdshot.io.compressed_files import check_elements
+from crowdshot.io.compressed_files import MOST_CELLS, ZIP, check_elements
 
-ZIP, OLD = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"  # .xlsx; .xls, and .xlsx with a password
 PARTS = {
     "xl/workbook.xml": "an Excel workbook",
     "content.xml": "an OpenDocument file",
     "Index/Document.iwa": "a Numbers file",
 }
 MOST_BYTES = 2**29  # of all members, when unpacked
-MOST_CELLS = 50_000_000
 LAST_ROW = 2**20  # of any sheet
 AS_CSV = 'Save the sheet as "CSV UTF-8"'
 
@@ -154,17 +152,6 @@ def _errors_named(name: str) -> Iterator[None]:
                 expected="an Excel workbook",
                 hint="Open it in a spreadsheet and save it again",
             ) from None
-
-
-def refuse_old(data: bytes, name: str) -> None:
-    """Refuse workbooks in the old format or with a password, which openpyxl cannot read."""
-    if data.startswith(OLD):
-        raise CrowdshotError(
-            "is an old Excel workbook (.xls) or has a password",
-            where=name,
-            expected="an .xlsx file without a password",
-            hint='Save it as .xlsx or as "CSV UTF-8"',
-        )
 
 
 def _text(cell: Any) -> str:

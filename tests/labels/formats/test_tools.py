@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -518,3 +520,17 @@ def test_a_plain_table_is_not_a_tool_export(read, tmp_path, name: str) -> None:
     assert not FORMATS[name].recognises(LabelFile(tmp_path / "plain.csv"), None)
     with pytest.raises(CrowdshotError, match=r"plain\.csv"):
         read_labels(tmp_path / "plain.csv", format_name=name)
+
+
+TABLES = {"label_file", "cleaning", "label_selection", "question_choice", "plain_tables", "writers"}
+
+
+@pytest.mark.slow
+def test_a_plain_table_imports_no_other_reader(tmp_path) -> None:
+    (tmp_path / "plain.csv").write_text("item,annotator,label\n1,a,x\n2,a,y\n")
+    code = "import sys\nfrom crowdshot.labels.formats import read_labels\nread_labels(sys.argv[1])\nprint(*sys.modules)"
+    command = [sys.executable, "-c", code, tmp_path / "plain.csv"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    readers = {name.removeprefix("crowdshot.labels.formats.") for name in found if "labels.formats." in name}
+    assert readers == TABLES
+    assert "crowdshot.io.workbooks" not in found

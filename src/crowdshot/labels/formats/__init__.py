@@ -1,8 +1,9 @@
 """Read labels from the files of label tools and from tables, and write results for these tools.
 
 Each module reads the files of one tool, or of two that are alike. To add a format, write a module with a ``FORMAT``
-(see `label_file.Format`) and list it in `FORMATS`. The first format that recognises a file reads it, so formats with
-stricter tests come first. The functions in `WRITERS` (see `writers`) write results.
+(see `label_file.Format`) and list it in `FORMATS`, with signs by which a file may be of the format: only then the
+module is imported. The first format that recognises a file reads it, so formats with stricter tests come first. The
+functions in `WRITERS` (see `writers`) write results.
 
 >>> from crowdshot import WRITERS, Annotations, aggregate
 >>> from crowdshot.labels.formats import LabelsRead
@@ -15,22 +16,15 @@ stricter tests come first. The functions in `WRITERS` (see `writers`) write resu
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from typing import NamedTuple
 
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.io.compressed_files import ZIP
 from crowdshot.labels.columns import ColumnsInput, split_time
-from crowdshot.labels.formats import (
-    argilla,
-    crowd_markets,
-    cvat,
-    judges,
-    label_studio,
-    plain_tables,
-    prodigy,
-    transposed,
-)
 from crowdshot.labels.formats.cleaning import Naming, apply_naming
 from crowdshot.labels.formats.label_file import (
     Format,
@@ -43,7 +37,7 @@ from crowdshot.labels.formats.label_file import (
     join_labels,
 )
 from crowdshot.labels.formats.label_selection import OTHER_BATCHES, Selection, select_rows, select_times
-from crowdshot.labels.formats.plain_tables import sheets_with_labels
+from crowdshot.labels.formats.plain_tables import is_long, may_be_turned, sheets_with_labels
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
 from crowdshot.labels.label_times import DateOrder, TimeOptions, check_dates
 from crowdshot.labels.matching import named_otherwise
@@ -64,17 +58,41 @@ __all__ = [
     "write_questions",
 ]
 
-FORMATS: dict[str, Format] = {
-    "cvat": cvat.FORMAT,
-    "label-studio": label_studio.FORMAT,
-    "argilla": argilla.FORMAT,
-    "prodigy": prodigy.FORMAT,
-    "toloka": crowd_markets.TOLOKA,
-    "mturk": crowd_markets.MTURK,
-    "judges": judges.FORMAT,
-    "turned": transposed.FORMAT,
-    "wide": plain_tables.WIDE,
-    "long": plain_tables.LONG,  # last: it accepts any table and reports what is missing
+
+class KnownFormat(NamedTuple):
+    """A format, and whether a file may be of it; the module is imported only if so.
+
+    ``reader`` is the module and the name of its `Format`, such as "crowd_markets:MTURK".
+    """
+
+    reader: str
+    may_match: Callable[[LabelFile], bool]
+
+    def load(self) -> Format:
+        module, _, name = self.reader.partition(":")
+        found: Format = getattr(import_module(f"crowdshot.labels.formats.{module}"), name or "FORMAT")
+        return found
+
+    def recognises(self, file: LabelFile, columns: ColumnsInput = None) -> bool:
+        return self.may_match(file) and self.load().recognises(file, columns)
+
+
+def _has(*names: str) -> Callable[[LabelFile], bool]:
+    """Return the function that says whether a file has one of these fields or columns."""
+    return lambda file: any(name in file.first for name in names)
+
+
+FORMATS: dict[str, KnownFormat] = {
+    "cvat": KnownFormat("cvat", lambda file: file.is_xml or file.data.startswith(ZIP)),
+    "label-studio": KnownFormat("label_studio", _has("annotations", "annotation_id")),
+    "argilla": KnownFormat("argilla", lambda file: any(name.endswith("responses") for name in file.first)),
+    "prodigy": KnownFormat("prodigy", _has("answer")),
+    "toloka": KnownFormat("crowd_markets:TOLOKA", _has("ASSIGNMENT:worker_id")),
+    "mturk": KnownFormat("crowd_markets:MTURK", _has("HITId")),
+    "judges": KnownFormat("judges", lambda file: file.is_lines or file.is_array),
+    "turned": KnownFormat("transposed", may_be_turned),
+    "wide": KnownFormat("plain_tables:WIDE", lambda file: True),
+    "long": KnownFormat("plain_tables:LONG", lambda file: True),  # last: it reports what is missing in any table
 }
 Path = str | os.PathLike[str]
 
@@ -237,7 +255,7 @@ def called(paths: Path | Iterable[Path]) -> str:
 
 def _read(file: LabelFile, format_name: str, columns: ColumnsInput, selection: Selection) -> LabelsRead:
     file, n_others = select_rows(file, selection, format_name)
-    read = select_times(FORMATS[format_name].read(file, columns), selection, file.name)
+    read = select_times(FORMATS[format_name].load().read(file, columns), selection, file.name)
     if n_others:
         read = replace(read, left_out={**read.left_out, OTHER_BATCHES: n_others})
     sheet = next(iter(file.sheets), None) if len(file.sheets) == 1 else None
@@ -271,7 +289,7 @@ def _open(
 
 
 def _fits(file: LabelFile, columns: ColumnsInput) -> bool:
-    return _recognise(file, columns) != "long" or plain_tables.is_long(file, columns)
+    return _recognise(file, columns) != "long" or is_long(file, columns)
 
 
 def _recognise(file: LabelFile, columns: ColumnsInput) -> str:

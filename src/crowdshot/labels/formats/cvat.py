@@ -20,9 +20,8 @@ from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import trim
-from crowdshot.io.compressed_files import check_elements, check_parts
+from crowdshot.io.compressed_files import ZIP, check_elements, check_parts
 from crowdshot.io.tables import starts_with
-from crowdshot.io.workbooks import ZIP
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import explicit_columns, one_label

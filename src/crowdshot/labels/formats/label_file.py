@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.formatting import counted
 from crowdshot.io.cells import Ids, trim
+from crowdshot.io.compressed_files import ZIP
 from crowdshot.io.tables import (
     RaggedError,
     Record,
@@ -30,7 +31,6 @@ from crowdshot.io.tables import (
     rows_of,
     starts_with,
 )
-from crowdshot.io.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
@@ -49,6 +49,7 @@ from crowdshot.labels.spelling import (
 from crowdshot.labels.working_times import read_durations, with_durations
 
 BAD_ROWS = Use("to leave out such rows", skip_bad=True)
+UNLABELLED_TASKS = "tasks nobody labelled"
 SpellingFactory = Callable[[Mapping[str, int]], Spelling]  # counts of the labels as written -> function that renames
 
 
@@ -103,6 +104,10 @@ class LabelFile:
     @cached_property
     def sheets(self) -> dict[str, Table | CrowdshotError]:
         """The tables of a workbook, or the errors in reading them, by sheet; {} for other files."""
+        if not self.data.startswith(ZIP):
+            return {}
+        from crowdshot.io.workbooks import is_workbook
+
         return parse_workbook(self.data, self.name, self.sheet) if is_workbook(self.data) else {}
 
     def at(self, sheet: str, annotator: str | None = None) -> LabelFile:

@@ -27,14 +27,22 @@ from crowdshot.io.cells import text
 from crowdshot.io.json_text import as_record
 from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
-from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
+from crowdshot.labels.formats.label_file import (
+    UNLABELLED_TASKS,
+    Entry,
+    Format,
+    LabelFile,
+    LabelsRead,
+    Project,
+    ProjectTask,
+    gather,
+)
 from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, is_picture, one_label
 
 TASK = {"annotations", "data"}
 ROW = {"annotator", "annotation_id", "lead_time"}
 ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
 QUESTION_FIELDS = {"next_item", "next_annotator", "next_gain"}  # fields of `crowdshot next` beside the item's data
-UNLABELLED = "tasks nobody labelled"
 NUMBER = re.compile("[0-9]{1,18}")
 REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these labels a part of the item
 
@@ -94,7 +102,7 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
             else:
                 left_out["annotations of unknown users" if label else "annotations without a choice"] += 1
     left_out["cancelled annotations"] = sum(task.cancelled for task in tasks)
-    left_out[UNLABELLED] = sum(not task.answers and not task.cancelled for task in tasks)
+    left_out[UNLABELLED_TASKS] = sum(not task.answers and not task.cancelled for task in tasks)
     return gather(
         file.name,
         entries,

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first, listing
 from crowdshot.io.cells import Ids, fold, text
+from crowdshot.io.file_names import ENDINGS
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
 from crowdshot.labels.annotations import Annotations
@@ -365,6 +366,18 @@ def is_wide(file: LabelFile, columns: ColumnsInput = None) -> bool:
         column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
     ]
     return len(linked_columns(table, others)) > 1
+
+
+def may_be_turned(file: LabelFile) -> bool:
+    """Return whether a table may have a row for each annotator and a column for each item (see `transposed`)."""
+    if image_columns(file.table):
+        return True
+    return not any(matches(role, file.table.header) for role in ("item", "label"))
+
+
+def image_columns(table: Table) -> list[int]:
+    """Return the columns with names of image files."""
+    return [place for place, name in enumerate(table.header) if name.lower().endswith(ENDINGS)]
 
 
 def _names_annotator_and_label(file: LabelFile, ranks: int) -> bool:

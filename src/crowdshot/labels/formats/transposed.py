@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, first, listing
 from crowdshot.io.cells import Ids, text
-from crowdshot.io.file_names import ENDINGS
 from crowdshot.io.tables import Table
 from crowdshot.labels.columns import Columns, ColumnsInput, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead, SourceUsed
@@ -29,6 +28,7 @@ from crowdshot.labels.formats.plain_tables import (
     OF_TOTALS,
     drop_empty,
     emails_of,
+    image_columns,
     linked_columns,
     read_wide,
     without_totals,
@@ -50,7 +50,7 @@ def is_turned(file: LabelFile, columns: ColumnsInput = None) -> bool:
     if file.annotator_columns or (columns is not None and not _names_annotator(columns)):
         return False
     table = file.table
-    pictures = 2 * len(_pictures(table)) > len(table.header)
+    pictures = 2 * len(image_columns(table)) > len(table.header)
     people = _people(table, columns) if pictures or columns or _usual_names(table) else None
     if people is None or pictures:
         return people is not None
@@ -198,14 +198,10 @@ def _last_answers(table: Table, people: int, items: list[int], times: Times | No
     return answers
 
 
-def _pictures(table: Table) -> list[int]:
-    return [place for place, name in enumerate(table.header) if name.lower().endswith(ENDINGS)]
-
-
 def _items(table: Table, people: int) -> list[int]:
     """Return the columns of items: those with names of image files, or else those with common labels."""
     found = linked_columns(table, [place for place in range(len(table.header)) if place != people])
-    return _pictures(table) or found
+    return image_columns(table) or found
 
 
 FORMAT = Format(recognises=is_turned, read=read_turned)
