@@ -3,8 +3,8 @@
 The scorers take (estimator, X, labels), so scikit-learn accepts them as ``scoring=``. Labels have the forms of
 `CrowdClassifier.fit` that can be split by rows: an array or a DataFrame with a column for each annotator.
 
-Inter-annotator agreement: `krippendorff_alpha`, `fleiss_kappa`, `gwet_ac1`, `gwet_ac2` and `pairwise_agreement`
-(`labels.agreement`); `cohen_kappa` of two annotators (`labels.pair_agreement`).
+Inter-annotator agreement: `krippendorff_alpha`, `fleiss_kappa`, `gwet_ac1`, `gwet_ac2`, `pairwise_agreement` and
+`cohen_kappa` of two annotators (`labels.agreement`).
 
 Examples
 --------
@@ -33,10 +33,16 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import described
 from crowdshot.io.cells import Positions, positions
 from crowdshot.labels import aggregation
-from crowdshot.labels.agreement import fleiss_kappa, gwet_ac1, gwet_ac2, krippendorff_alpha, pairwise_agreement
+from crowdshot.labels.agreement import (
+    cohen_kappa,
+    fleiss_kappa,
+    gwet_ac1,
+    gwet_ac2,
+    krippendorff_alpha,
+    pairwise_agreement,
+)
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
-from crowdshot.labels.pair_agreement import cohen_kappa
 
 Floats = NDArray[np.float64]
 FLOOR = 1e-3  # lower limit of probabilities: an "impossible" label costs seven nats

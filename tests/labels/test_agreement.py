@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import agreement, pair_agreement
+from crowdshot.labels import agreement
 from crowdshot.labels.agreement import (
+    cohen_kappa,
     fleiss_kappa,
     gwet_ac1,
     gwet_ac2,
@@ -26,7 +27,6 @@ from crowdshot.labels.agreement import (
     statistics,
 )
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.pair_agreement import cohen_kappa
 
 # Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C: four observers, twelve units
 KRIPPENDORFF = np.array(
@@ -120,7 +120,7 @@ def test_kappa_of_pairs_equals_that_of_scikit_learn(seed, weights):
     said = random.integers(-1, 4, size=(12, 4))
     said[:3, :2] = [[0, 1], [3, 2], [1, 1]]
     ann = annotations(said, range(4))
-    table = pair_agreement.pairs(ann, weights)
+    table = agreement.pairs(ann, weights)
     assert table["shared"].is_monotonic_decreasing
     for row in table.itertuples():
         both = said[(said[:, row.one] >= 0) & (said[:, row.other] >= 0)][:, [row.one, row.other]]
@@ -131,7 +131,7 @@ def test_kappa_of_pairs_equals_that_of_scikit_learn(seed, weights):
             assert row.ac1 == pytest.approx(gwet_plainly(both, np.eye(4)))
         else:
             assert np.isnan(row.kappa)
-    square = pair_agreement.matrix(ann, weights=weights, fewest=1)
+    square = agreement.matrix(ann, weights=weights, fewest=1)
     first = table.iloc[0]
     assert square.loc[first["one"], first["other"]] == square.loc[first["other"], first["one"]]
     np.testing.assert_equal(square.loc[first["one"], first["other"]], first["kappa"])
@@ -139,10 +139,10 @@ def test_kappa_of_pairs_equals_that_of_scikit_learn(seed, weights):
 
 def test_pairs_with_few_shared_items_are_left_out_of_the_matrix():
     ann = annotations([[0, 0, -1]] * 6 + [[1, 1, 0]] * 6, range(2))
-    found = pair_agreement.matrix(ann, "agreement")
+    found = agreement.matrix(ann, "agreement")
     assert found.loc[0, 1] == 1
     assert found.drop(index=[0, 1]).isna().all(axis=None)
-    assert len(pair_agreement.pairs(annotations([[0, -1], [-1, 1]], range(2)))) == 0
+    assert len(agreement.pairs(annotations([[0, -1], [-1, 1]], range(2)))) == 0
 
 
 def test_wrong_arguments_of_agreement():
@@ -151,7 +151,7 @@ def test_wrong_arguments_of_agreement():
         (lambda: gwet_ac2(ann, "cubic"), "weights"),
         (lambda: cohen_kappa(ann, np.eye(3)), "weights"),
         (lambda: cohen_kappa(ann, [[1, 2], [2, 1]]), "weights"),
-        (lambda: pair_agreement.matrix(ann, "alpha"), "of"),
+        (lambda: agreement.matrix(ann, "alpha"), "of"),
         (lambda: cohen_kappa(annotations(KRIPPENDORFF)), "labels"),
     ]:
         with pytest.raises(CrowdshotError) as error:
@@ -160,7 +160,6 @@ def test_wrong_arguments_of_agreement():
 
 
 def test_the_examples():
-    assert doctest.testmod(pair_agreement).failed == 0
     assert doctest.testmod(agreement).failed == 0
 
 

@@ -250,7 +250,7 @@ def _result(
 
 def _agreement(read: LabelsRead, found: LabelsAggregated) -> AnnotatorAgreement | None:
     """Return the agreement of annotators with each other; None if there are too many labels to compare."""
-    from crowdshot.labels import agreement, pair_agreement
+    from crowdshot.labels import agreement
     from crowdshot.report import summary
 
     ann = found.annotations
@@ -258,7 +258,7 @@ def _agreement(read: LabelsRead, found: LabelsAggregated) -> AnnotatorAgreement 
         return None
     ordered = read.ordered and not read.several
     statistics = agreement.statistics(ann, ordered)
-    pairs = pair_agreement.pairs(ann, "quadratic" if ordered else None)
+    pairs = agreement.pairs(ann, "quadratic" if ordered else None)
     return summary.agreement_of(statistics, agreement.kappa_warning(ann, statistics), pairs)
 
 

@@ -13,8 +13,9 @@ pairs of labels, same[u] = Σ_k n[u, k] (n[u, k] - 1) are equal.
   identity for AC1), P is the mean of Σ_k n[u, k] (Σ_l w_kl n[u, l] - 1) / (m (m - 1)) over items with two labels, and
   E = Σ_kl w_kl / (K (K - 1)) Σ_k π_k (1 - π_k). π_k is the mean over all items of n[u, k] / m, including items with one
   label. AC1 stays high if nearly all labels are of one class; kappa and alpha then fall although annotators agree.
-
-Cohen's kappa of each pair of annotators is in `crowdshot.labels.pair_agreement`.
+- **Cohen's kappa** and weighted kappa of two annotators (Cohen 1960, 1968): (P - E) / (1 - E) with P = Σ_kl w_kl p_kl and
+  E = Σ_kl w_kl p_k. p_.l. p_kl is the share of shared items that the first labels k and the second l; p_k. and p_.l are
+  its margins. Kappa is undefined if both gave the same single class to all shared items.
 
 Intervals are percentiles of a bootstrap over items. The statistics depend on a few sums per item, so these sums are
 resampled. With many items, the sums of `GROUPS` random groups are resampled, which gives the same variance.
@@ -26,18 +27,20 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import apart, listing, percent
-from crowdshot.io.cells import Positions
+from crowdshot.io.cells import Positions, as_index
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.consensus import INTERVAL, Floats
 from crowdshot.labels.matching import of_any_labels
 
 NamedWeights = Literal["quadratic", "linear"]
 Weights = NamedWeights | ArrayLike
+Kind = Literal["kappa", "agreement", "ac1", "shared"]
 
 GROUPS, FEWEST_GROUPS = 2_000, 100  # groups of items that are resampled together; fewer with very many classes
 DRAWS = 1_000
@@ -45,6 +48,8 @@ AT_ONCE = 10_000_000  # numbers in memory
 RELIABLE, TENTATIVE = 0.8, 0.667  # Krippendorff's thresholds for alpha
 DOMINANT = 0.75  # share of the labels from which one class dominates
 MISLEADING = 0.2  # difference of AC1 and alpha from which alpha and kappa mislead
+FEWEST_SHARED = 10  # shared items for a pair in the matrix
+MOST_PAIRS = 5_000_000  # pairs of labels; with more, a subset of the items is used
 STRENGTH = {0.8: "Almost perfect", 0.6: "Substantial", 0.4: "Moderate", 0.2: "Fair", 0.0: "Slight"}  # Landis and Koch
 
 
@@ -329,8 +334,8 @@ def _beyond_chance(agreement: Floats, by_chance: Floats) -> Floats:
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:
-    """Return a / b, NaN if b is 0."""
-    out: Floats = np.divide(a, b, out=np.full(np.broadcast_shapes(a.shape, b.shape), np.nan), where=b != 0)
+    """Return a / b, NaN if b is 0 but for rounding."""
+    out: Floats = np.divide(a, b, out=np.full(np.broadcast_shapes(a.shape, b.shape), np.nan), where=np.abs(b) > 1e-12)
     return out
 
 
@@ -406,3 +411,130 @@ def _estimate(name: str, compute: Callable[[Sums], Floats], interpret: Callable[
     drawn = np.concatenate([compute(sums.drawn(part)) for part in parts])
     low, high = np.nanquantile(drawn, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
     return Statistic(name, value, low, high, interpret(value))
+
+
+# ---- Pairs of annotators -----------------------------------------------------------------------------------------------
+
+
+@of_any_labels
+def pairs(ann: Annotations, weights: Weights | None = None, fewest: int = 1) -> pd.DataFrame:
+    """Return the agreement of each pair of annotators who labelled the same items.
+
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+    weights : {"quadratic", "linear"} or array of shape (K, K), optional
+        Agreement of each pair of classes, for ordered classes. By default only equal classes agree.
+    fewest : int
+        Pairs with fewer shared items are left out.
+
+    Returns
+    -------
+    DataFrame
+        one, other (names), shared (items), agreement (the share of equal labels), kappa (weighted with ``weights``; NaN
+        if undefined) and ac1 (Gwet's AC1). Pairs with the most shared items come first. With more than 5,000,000 pairs
+        of labels, only every k-th item is used.
+    """
+    K = ann.n_classes
+    w = None if weights is None else agreement_weights(K, weights)
+    one, other, first, second = _pairs_of_labels(ann)
+    keys, place, shared = np.unique(one * ann.n_annotators + other, return_inverse=True, return_counts=True)
+    used = shared >= fewest
+    rows, number = used[place], used.cumsum() - 1
+    place, first, second = number[place[rows]], first[rows], second[rows]
+    keys, n = keys[used], shared[used].astype(np.float64)
+
+    def mean(values: Floats) -> Floats:
+        return np.asarray(np.bincount(place, values, len(n)) / n)
+
+    def margins(label: Positions) -> csr_array:
+        counts = csr_array((np.ones(len(label)), (place, label)), (len(n), K))
+        return csr_array(counts.multiply(1 / n[:, None])) if len(n) else counts
+
+    a, b = margins(first), margins(second)
+    equal = mean((first == second).astype(np.float64))
+    observed = equal if w is None else mean(w[first, second])
+    expected = np.asarray((a.multiply(b) if w is None else b.multiply(a @ w)).sum(1)).ravel()
+    shares = (a + b) / 2
+    by_chance = np.asarray((shares - shares.multiply(shares)).sum(1)).ravel() / max(K - 1, 1)
+    found = pd.DataFrame(
+        {
+            "one": as_index(ann.annotators).take(keys // ann.n_annotators),
+            "other": as_index(ann.annotators).take(keys % ann.n_annotators),
+            "shared": n.astype(np.int64),
+            "agreement": equal,
+            "kappa": _beyond_chance(observed, expected),
+            "ac1": _beyond_chance(equal, by_chance),
+        }
+    )
+    return found.sort_values("shared", ascending=False, kind="stable", ignore_index=True)
+
+
+@of_any_labels
+def matrix(
+    ann: Annotations, of: Kind = "kappa", weights: Weights | None = None, fewest: int = FEWEST_SHARED
+) -> pd.DataFrame:
+    """Return a symmetric matrix of annotators × annotators.
+
+    Parameters
+    ----------
+    ann, weights
+        As in `pairs`.
+    of : {"kappa", "agreement", "ac1", "shared"}
+        The column of `pairs` to show.
+    fewest : int
+        Pairs with fewer shared items are NaN.
+
+    Returns
+    -------
+    DataFrame
+        Rows and columns are annotators. The diagonal is NaN.
+    """
+    if of not in get_args(Kind):
+        raise CrowdshotError(f"is {of!r}", argument="of", found=of, expected=f"one of {listing(get_args(Kind))}")
+    table = pairs(ann, weights, fewest)
+    names = as_index(ann.annotators)
+    out = np.full((ann.n_annotators, ann.n_annotators), np.nan)
+    one, other = names.get_indexer(table["one"]), names.get_indexer(table["other"])
+    out[one, other] = out[other, one] = table[of]
+    return pd.DataFrame(out, index=names, columns=names)
+
+
+@of_any_labels
+def cohen_kappa(ann: Annotations, weights: Weights | None = None) -> float:
+    """Return Cohen's kappa, or weighted kappa, of the only two annotators; NaN if undefined.
+
+    Parameters
+    ----------
+    ann, weights
+        As in `pairs`.
+
+    Examples
+    --------
+    >>> from crowdshot.metrics import cohen_kappa
+    >>> cohen_kappa([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    0.5
+    """
+    if ann.n_annotators != 2:
+        expected = "two; agreement.pairs returns the kappa of each pair of more annotators"
+        raise CrowdshotError(f"has {ann.n_annotators} annotators", argument="labels", expected=expected)
+    table = pairs(ann, weights)
+    return float(table["kappa"].iloc[0]) if len(table) else float("nan")
+
+
+def _pairs_of_labels(ann: Annotations) -> tuple[Positions, Positions, Positions, Positions]:
+    """Return the annotators and labels of all pairs of labels of an item, (P,) each; one < other."""
+    size = np.bincount(ann.item, minlength=1)
+    every = max(1, int(np.ceil((size * (size - 1)).sum() / 2 / MOST_PAIRS)))
+    order = np.lexsort((ann.annotator, ann.item))
+    order = order[ann.item[order] % every == 0]
+    item, annotator, label = ann.item[order], ann.annotator[order], ann.label[order]
+    first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    a = np.arange(len(item))
+    for distance in range(1, int(size.max(initial=0))):
+        a = a[a < len(item) - distance]
+        a = a[item[a + distance] == item[a]]
+        first.append(a)
+        second.append(a + distance)
+    one, other = np.concatenate(first), np.concatenate(second)
+    return annotator[one].astype(np.int64), annotator[other].astype(np.int64), label[one], label[other]

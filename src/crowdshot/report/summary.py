@@ -175,7 +175,7 @@ class AnnotatorAgreement:
     agreement_warning : str, optional
         Why kappa and alpha mislead.
     agreement_pairs : sequence of mappings
-        The pairs with the most shared items, at most `MOST_PAIRS` (see `crowdshot.labels.pair_agreement.pairs`).
+        The pairs with the most shared items, at most `MOST_PAIRS` (see `crowdshot.labels.agreement.pairs`).
     """
 
     agreement: Sequence[Statistic]

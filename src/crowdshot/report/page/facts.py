@@ -15,13 +15,12 @@ import pandas as pd
 
 from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
-from crowdshot.labels.agreement import Statistic, kappa_warning, statistics
+from crowdshot.labels.agreement import FEWEST_SHARED, Statistic, kappa_warning, pairs, statistics
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import MIN_ACCURACY
 from crowdshot.labels.auditing import Audit
 from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, agreed, agreeing_labels
 from crowdshot.labels.gold_labels import Agreement
-from crowdshot.labels.pair_agreement import FEWEST, pairs
 from crowdshot.labels.spelling import Twins
 from crowdshot.progress import progress
 from crowdshot.report.page.annotator_summaries import (
@@ -240,7 +239,7 @@ class Facts:
     crowd : array (K, K) [true, observed]
         Expected label counts of all annotators together.
     pairs : DataFrame
-        The agreement of each pair of annotators (see `crowdshot.labels.pair_agreement`).
+        The agreement of each pair of annotators (see `crowdshot.labels.agreement`).
     kappas : list of (name, kappas)
         The kappa, NaN if unknown, of each of the annotators with the most labels and the others of these.
     map : Map or None
@@ -368,7 +367,7 @@ def _kappas(people: Sequence[Person], ann: Annotations, pairs: pd.DataFrame) -> 
     chosen = sorted(people, key=lambda person: -person.n_labels)[:IN_MATRIX]
     place = {ann.annotators[person.position]: row for row, person in enumerate(chosen)}
     out = np.full((len(chosen), len(chosen)), np.nan)
-    for pair in pairs[pairs["shared"] >= FEWEST].itertuples():
+    for pair in pairs[pairs["shared"] >= FEWEST_SHARED].itertuples():
         if pair.one in place and pair.other in place:
             row, column = place[pair.one], place[pair.other]
             out[row, column] = out[column, row] = pair.kappa
