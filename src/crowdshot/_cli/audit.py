@@ -205,7 +205,7 @@ def _note_gaps(result: Audit) -> None:
 
 def _describe(result: Audit) -> str:
     from crowdshot.formatting import clean, percent, spread
-    from crowdshot.report.audit_text import describe_audit
+    from crowdshot.report.folder_audit import describe_audit
     from crowdshot.report.summary import columns
 
     head = ("threshold", "accepted", "confidence", "checked", "right", "accuracy", "90 % interval", "at least")

@@ -13,9 +13,9 @@ pairs of labels, same[u] = Σ_k n[u, k] (n[u, k] - 1) are equal.
   identity for AC1), P is the mean of Σ_k n[u, k] (Σ_l w_kl n[u, l] - 1) / (m (m - 1)) over items with two labels, and
   E = Σ_kl w_kl / (K (K - 1)) Σ_k π_k (1 - π_k). π_k is the mean over all items of n[u, k] / m, including items with one
   label. AC1 stays high if nearly all labels are of one class; kappa and alpha then fall although annotators agree.
-- **Cohen's kappa** and weighted kappa of two annotators (Cohen 1960, 1968): (P - E) / (1 - E) with P = Σ_kl w_kl p_kl and
-  E = Σ_kl w_kl p_k. p_.l. p_kl is the share of shared items that the first labels k and the second l; p_k. and p_.l are
-  its margins. Kappa is undefined if both gave the same single class to all shared items.
+- **Cohen's kappa** and weighted kappa of two annotators (Cohen 1960, 1968): (P - E) / (1 - E) with P = Σ_kl w_kl p_kl
+  and E = Σ_kl w_kl p_k. p_.l. p_kl is the share of shared items that the first labels k and the second l; p_k. and p_.l
+  are its margins. Kappa is undefined if both gave the same single class to all shared items.
 
 Intervals are percentiles of a bootstrap over items. The statistics depend on a few sums per item, so these sums are
 resampled. With many items, the sums of `GROUPS` random groups are resampled, which gives the same variance.
@@ -413,7 +413,7 @@ def _estimate(name: str, compute: Callable[[Sums], Floats], interpret: Callable[
     return Statistic(name, value, low, high, interpret(value))
 
 
-# ---- Pairs of annotators -----------------------------------------------------------------------------------------------
+# ---- Pairs of annotators --------------------------------------------------------------------------------------------
 
 
 @of_any_labels

@@ -9,7 +9,7 @@ from crowdshot.formatting import apart, plural
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
-from crowdshot.report.audit_text import recommend_threshold, why_none_accepted
+from crowdshot.report.folder_audit import recommend_threshold, why_none_accepted
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.review_items import ROUND, plan_round
 from crowdshot.report.page.thresholds import describe_automatic, nearest

@@ -17,7 +17,7 @@ from crowdshot.formatting import percent, plural
 from crowdshot.labels.annotator_flags import USEFUL
 from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD
 from crowdshot.report import summary
-from crowdshot.report.audit_text import describe_audit, why_none_accepted
+from crowdshot.report.folder_audit import describe_audit, why_none_accepted
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.item_map import Drawing, Picture, thumbnails
