@@ -1,4 +1,4 @@
-"""Format names, counts, numbers and command lines for messages and pages."""
+"""Format names, counts, numbers and command lines for messages, pages and notebooks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST = 160  # characters of a name; CSV files have the full name
+WIDEST, LONGEST_CELL = 10, 40  # columns of a table in a notebook, and characters of its cells
 
 
 def clean(name: Any, longest: int = LONGEST) -> str:
@@ -183,3 +188,20 @@ def about_duration(seconds: float) -> str:
         return "some seconds"
     unit, size = next((unit, size) for unit, size in UNITS.items() if seconds >= 2 * size or size == 1)
     return f"about {seconds / size:.0f} {unit}"
+
+
+def facts_and_tables(title: str, tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return a title and tables with captions as HTML for a notebook; all text is escaped."""
+    parts = [f"<p>{escape(title)}</p>"]
+    for caption, table in tables.items():
+        some = table.iloc[:, :WIDEST].map(_cell)
+        some.columns = [_cell(name) for name in some.columns]
+        parts.append(f"<p><b>{escape(caption)}</b></p>{some.to_html(index=False, border=0)}")
+    return "<div>" + "".join(parts) + "</div>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.3g}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"

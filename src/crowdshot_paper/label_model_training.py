@@ -28,7 +28,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.model import label_model
 from crowdshot.model.problem import Problem, posterior_of, problem_of
 from crowdshot.training import simulated_crowds
-from crowdshot.training.checkpoints import check_same_run
+from crowdshot.training.loop import check_same_run
 from crowdshot.training.simulated_crowds import Crowds, World
 from crowdshot_paper import projects as finished
 from crowdshot_paper.projects import Project

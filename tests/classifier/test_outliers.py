@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, CrowdClassifier
-from crowdshot.classifier.outliers import find_outliers
+from crowdshot.classifier.fit_results import find_outliers
 from crowdshot.labels import annotator_quality
 
 RANDOM = np.random.default_rng(0)

@@ -329,17 +329,17 @@ from pathlib import Path
 import torch
 from crowdshot._cli import train
 from crowdshot._cli.inputs import Network, TrainingFiles
-from crowdshot.training import checkpoints
+from crowdshot.training import loop
 from crowdshot.training.recipe import Recipe
 
 torch.set_num_threads(1)
 source, out, settings, network = sys.argv[1], Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
 chance = random.Random(int(os.environ["SEED"]))
-save, killed = checkpoints.save, 0
+save, killed = loop.save_checkpoint, 0
 
 def save_and_wait_for_death(*arguments):
     save(*arguments)
-    checkpoints.save = save
+    loop.save_checkpoint = save
     signal.setitimer(signal.ITIMER_PROF, moment)  # its own time, not the clock's: the default for SIGPROF is to die
 
 while True:
@@ -347,7 +347,7 @@ while True:
     child = os.fork()
     if child == 0:
         if killed < 4:  # a random while after it has got somewhere
-            checkpoints.save = save_and_wait_for_death
+            loop.save_checkpoint = save_and_wait_for_death
         try:
             files = TrainingFiles(source, out, checkpoint_every=2, image_size=network.pop("image_size"))
             train.train_encoder(files, Recipe(**settings), Network(**network))

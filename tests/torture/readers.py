@@ -27,7 +27,7 @@ from crowdshot.labels.text_files import read_text_items
 from crowdshot.model.label_model import SHIPPED, load_network
 from crowdshot.report.round_comparison import read_round
 from crowdshot.service.journal import HEAD, NAME, Journal
-from crowdshot.training import checkpoints
+from crowdshot.training import loop
 from crowdshot.training.source_files import find_items
 from crowdshot_paper.store import Store
 from torture.sound_files import (
@@ -243,7 +243,7 @@ def _file_readers() -> list[Reader]:
             },
             load_encoder,
         ),
-        Reader("checkpoints", checkpoint(), lambda path: checkpoints.load(path, trainer())),
+        Reader("checkpoints", checkpoint(), lambda path: loop.load_checkpoint(path, trainer())),
         Reader("journal", journal(), _open_journal),
         Reader("kept embeddings", embeddings(), _find_embeddings),
         Reader("experiments", experiment(), _read_experiment),

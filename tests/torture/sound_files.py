@@ -19,7 +19,7 @@ from crowdshot import CrowdClassifier, build_encoder, embedding_cache
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.io.embedding_store import KEY_SIZE, remembered
 from crowdshot.service.journal import HEAD, NAME, Answer, Journal
-from crowdshot.training import checkpoints
+from crowdshot.training import loop
 from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
 from crowdshot_paper.store import COLUMNS, Piece, Store
@@ -170,4 +170,4 @@ def checkpoint() -> dict[str, bytes]:
     run = trainer()
     for _ in range(2):
         run.step()
-    return {"run.safetensors": saved(lambda path: checkpoints.save(path, run))}
+    return {"run.safetensors": saved(lambda path: loop.save_checkpoint(path, run))}

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.training.checkpoints import check_same_run
-from crowdshot.training.loop import train
+from crowdshot.training.loop import check_same_run, train
 from pools import conv, feature_pool, image_pool, make_job, mlp
 
 RUN = {"iterations": 12, "validate_every": 5, "prior": "one-coin", "augment": "photo", "episodes": 2}

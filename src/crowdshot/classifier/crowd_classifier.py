@@ -32,8 +32,14 @@ from crowdshot.classifier.learner_contract import (
     whole_weights,
 )
 from crowdshot.classifier.old_names import OldNames, move_to_settings
-from crowdshot.classifier.predictor import Predictor, check_columns, column_names, wrong_width
-from crowdshot.classifier.sklearn_bases import BaseEstimator, ClassifierMixin
+from crowdshot.classifier.predictor import (
+    BaseEstimator,
+    ClassifierMixin,
+    Predictor,
+    check_columns,
+    column_names,
+    wrong_width,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.io.cells import Ids

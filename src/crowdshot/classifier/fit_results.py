@@ -1,4 +1,4 @@
-"""Provide the fitted attributes of `CrowdClassifier` about its items and annotators."""
+"""Provide the fitted attributes of `CrowdClassifier` about its items and annotators, and find outliers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from crowdshot.classifier.learner_contract import (
     SideInformation,
     posterior_of,
 )
-from crowdshot.classifier.outliers import find_outliers
 from crowdshot.errors import CrowdshotError, Use
-from crowdshot.io.cells import Ids, Positions
+from crowdshot.io.cells import Ids, Positions, as_index
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import MIN_ACCURACY, judge, label_quality, likely_wrong
-from crowdshot.labels.consensus import Consensus
+from crowdshot.labels.consensus import Consensus, Floats
+from crowdshot.model.feature_model import Standard
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+NEIGHBOURS = 10  # of an item, whose mean distance is its oddness
+FAR = 3.5  # robust standard deviations above the median (Iglewicz and Hoaglin, 1993)
+USUAL = 1.4826  # median absolute deviations in a standard deviation of a normal distribution
+LEAST = 1e-12  # lower limit of distances
 
 
 class Results:
@@ -103,7 +109,7 @@ class Results:
 
     @property
     def outliers_(self) -> pd.DataFrame:
-        """Distance of every item to its nearest neighbours, most unusual first (`crowdshot.classifier.outliers`)."""
+        """Distance of every item to its nearest neighbours, most unusual first (see `find_outliers`)."""
         self._check_labels()
         if self.embeddings_ is None:
             raise without_items()
@@ -113,3 +119,46 @@ class Results:
 def without_items() -> CrowdshotError:
     """Return the error that a loaded classifier has no items."""
     return CrowdshotError("The classifier was loaded from a file without its items", hint="Fit it again.")
+
+
+def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFrame:
+    """Return a table with a row for each item, most unusual first.
+
+    Items far from all others may be damaged, misplaced or of a missing class. Columns are item, oddness, outlier,
+    nearest, consensus, confidence and n_labels. ``oddness`` is the mean distance to the `NEIGHBOURS` nearest items,
+    divided by its median; features are standardised. ``outlier``: log oddness is more than `FAR` robust standard
+    deviations above the median.
+
+    Parameters
+    ----------
+    x : (N, D) array
+        Embeddings.
+    ann : Annotations
+        Labels of the N items.
+    posterior : (N, K) array
+        Class probabilities of the items.
+    """
+    z = Standard.of(x)(x)
+    n = min(NEIGHBOURS, len(z) - 1)
+    if n < 1:
+        distance, nearest = np.ones(len(z)), np.arange(len(z))
+    else:
+        from sklearn.neighbors import NearestNeighbors  # imported here, because `CrowdClassifier` starts without it
+
+        distances, neighbours = NearestNeighbors(n_neighbors=n).fit(z).kneighbors()
+        distance, nearest = distances.mean(1), neighbours[:, 0]
+    oddness = distance / max(float(np.median(distance)), LEAST)
+    log = np.log(oddness.clip(LEAST))
+    spread = USUAL * float(np.median(np.abs(log - np.median(log))))
+    table = pd.DataFrame(
+        {
+            ann.columns.item: as_index(ann.items),
+            "oddness": oddness,
+            "outlier": log - np.median(log) > FAR * max(spread, LEAST),
+            "nearest": as_index(ann.items).take(nearest),
+            "consensus": as_index(ann.classes).take(posterior.argmax(1)),
+            "confidence": posterior.max(1),
+            "n_labels": np.bincount(ann.item, minlength=ann.n_items),
+        }
+    )
+    return table.sort_values("oddness", ascending=False, kind="stable", ignore_index=True)

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from crowdshot.classifier.learner_contract import SideInformation
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import clean, percent, show
+from crowdshot.formatting import clean, facts_and_tables, percent, show
 from crowdshot.io.cells import positions
-from crowdshot.io.notebook_html import facts_and_tables
 from crowdshot.labels.agreement import krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.model.parts import PosteriorMatrix

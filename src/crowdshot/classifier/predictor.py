@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.learner_contract import FittedModel
-from crowdshot.classifier.sklearn_bases import ClassifierMixin
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, show
 from crowdshot.io.cells import Ids, Positions
@@ -26,6 +25,33 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crowdshot.encoders.encoder import Encoder
+
+    # types for scikit-learn's base classes, which have none
+    class BaseEstimator:
+        """Parameters of an estimator."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Return the parameters of the constructor."""
+            raise NotImplementedError
+
+        def set_params(self, **params: Any) -> Self:
+            """Set parameters of the constructor."""
+            raise NotImplementedError
+
+        def __sklearn_tags__(self) -> Any:
+            """Tell scikit-learn what the estimator accepts."""
+            raise NotImplementedError
+
+    class ClassifierMixin:
+        """Score of a classifier."""
+
+        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+            """Return the accuracy of the predictions."""
+            raise NotImplementedError
+
+else:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
 
 AT_ONCE = 1_024  # items of a generator per batch
 
@@ -285,3 +311,6 @@ def _batches(stream: Iterator[Any]) -> Iterator[Any]:
         yield from whole
     while part := list(islice(whole, AT_ONCE)):
         yield part
+
+
+__all__ = ["BaseEstimator", "ClassifierMixin"]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError, Use
 from crowdshot.extras import missing_packages_explained
-from crowdshot.formatting import counted, first, listing, show
+from crowdshot.formatting import counted, facts_and_tables, first, listing, show
 from crowdshot.io.cells import (
     WHOLE_NUMBER,
     Ids,
@@ -35,7 +35,6 @@ from crowdshot.io.cells import (
     without,
 )
 from crowdshot.io.dataframes import to_pandas
-from crowdshot.io.notebook_html import facts_and_tables
 from crowdshot.labels.columns import Columns, ColumnsInput, find_columns
 
 if TYPE_CHECKING:
