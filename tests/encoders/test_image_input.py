@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from crowdshot.encoders.image_input import BadImage, ImageInput, list_images, read_images
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.image_decoding import decode
 
 GREY = ImageInput((28, 28))
 COLOUR = ImageInput((28, 28), channels=3)
@@ -275,6 +276,30 @@ def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
     Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / "turned.png", exif=exif)
     got = read_images([tmp_path / "turned.png"], ImageInput((2, 3)))[0, 0]
     np.testing.assert_allclose(got, upright / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "I;16"])
+def test_large_images_are_reduced_in_bands(mode: str, orientation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = photo(90, 61)
+    grey = Image.fromarray(values[..., 0])
+    image = {
+        "I;16": Image.fromarray(values[..., 0].astype(np.uint16) * 257),
+        "P": grey.convert("P"),
+        "RGBA": Image.merge("RGBA", [grey] * 3 + [Image.new("L", grey.size, 255)]),
+    }.get(mode) or Image.fromarray(values).convert(mode)
+    image.getexif()[0x0112] = orientation
+    monkeypatch.setattr("crowdshot.io.image_decoding.LARGE", 1000)
+    monkeypatch.setattr("crowdshot.io.image_decoding.SMALL", 700)  # reduced by 3, in bands of 9 rows
+    pixels, full = decode(image, {})
+    expected = image.convert("F").point(lambda x: x / 257) if mode == "I;16" else image
+    if mode == "P":
+        expected = image.convert("RGBA")
+    elif mode == "CMYK":
+        expected = image.convert("RGB")
+    reduced = np.atleast_3d(np.asarray(expected.reduce(3), dtype=float))
+    turned = {1: reduced, 3: reduced[::-1, ::-1], 6: np.rot90(reduced, -1)}[orientation]
+    np.testing.assert_allclose(pixels[0].float() * (255 / full), np.moveaxis(turned, -1, 0), atol=1)
 
 
 def test_broken_exif_does_not_hide_the_picture(tmp_path: Path) -> None:

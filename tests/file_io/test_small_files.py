@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from crowdshot import CrowdshotError, read_labels
 from crowdshot.io.atomic import write_csv
@@ -241,3 +242,35 @@ def test_many_columns_of_features(tmp_path):
     assert (
         read_feature_file(tmp_path / "x.csv").features.to_numpy().tolist() == np.arange(6_000).reshape(2, -1).tolist()
     )
+
+
+# ---- large images -------------------------------------------------------------------------------------------------
+
+SIDE = 7_000  # pixels
+MEGABYTES = 1_200
+
+
+def large_image(mode):
+    ramp = (np.arange(SIDE)[:, None] + np.arange(SIDE)) % 250
+    if mode == "I;16":
+        return Image.fromarray((ramp * 256).astype(np.uint16))
+    grey = Image.fromarray(ramp.astype(np.uint8))
+    return grey.convert("P") if mode == "P" else Image.merge(mode, [grey] * len(mode))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["RGBA", "I;16", "P"])
+def test_adapt_with_a_large_image_among_others(tmp_path, mode):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(6):
+        Image.new("RGB", (32, 32), (20 * i, 0, 0)).save(photos / f"{i}.png")
+    large_image(mode).save(photos / "0.png", compress_level=1, **({"transparency": 3} if mode == "P" else {}))
+    rows = "".join(f"{i}.png,{who},{'ab'[i % 2]}\n" for i in range(6) for who in "xyz")
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n" + rows)
+    line = ["adapt", tmp_path / "labels.csv", "--images", photos, "--out", tmp_path / "out"]
+    process = subprocess.Popen([sys.executable, "-m", "crowdshot", *map(str, line)], stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_maxrss / 1024 < MEGABYTES

@@ -14,12 +14,13 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
@@ -29,6 +30,16 @@ Array = np.ndarray[Any, Any]
 FULL_SCALES = (1.0, 16.0, 255.0, 65535.0)
 LARGE, SMALL = 2**24, 2**22  # pixels; larger images are decoded one at a time and reduced to about SMALL
 ONE_LARGE = threading.Lock()
+ORIENTATION = 0x0112  # the EXIF tag
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 OVERSHOOT = 0.02  # resizing may leave the range 0..1 by this share; such values are clipped later
 TYPE_SCALES = {"bool": 1.0, "uint8": 255.0, "uint16": 65535.0}
 
@@ -79,7 +90,7 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
             raise UnreadableError("is not a regular file")
         if path.stat().st_size == 0:
             raise UnreadableError("is empty (0 bytes)")
-        with Image.open(path) as image, ONE_LARGE if image.width * image.height > LARGE else nullcontext():
+        with Image.open(path) as image, one_large(image):
             return _decode_pil(image)
     except UnreadableError:
         raise
@@ -97,30 +108,67 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
 def _decode_pil(image: Image.Image) -> tuple[Tensor, float]:
     """Return upright pixels (1, C, H, W) of an image in any mode, with C = 4 if it may be transparent."""
     image.load()  # Pillow reports damage only at the first attempt; the second returns what was decoded
-    try:
-        upright = ImageOps.exif_transpose(image)
-    except Exception:  # the pixels may be fine although the EXIF data are broken
-        upright = image
-    upright = smaller(upright)
-    mode = upright.mode
-    if mode in ("I", "F") or mode.startswith("I;"):
-        grey = np.asarray(upright)
-        return as_tensor(grey)[None, None], TYPE_SCALES.get(_type_of(grey)) or full_scale(*extremes(grey))
-    if mode in ("La", "RGBa"):
-        upright = upright.convert({"La": "LA", "RGBa": "RGBA"}[mode])
-    if mode in ("P", "PA", "LA", "La", "RGBA", "RGBa") or "transparency" in upright.info:
-        wanted = "RGBA"
-    else:
-        wanted = "L" if mode in ("1", "L") else "RGB"
-    pixels = np.asarray(upright.convert(wanted))
+    if _has_numbers(image):
+        grey = np.asarray(image)
+        full = TYPE_SCALES.get(_type_of(grey)) or full_scale(*extremes(grey))
+        return as_tensor(np.asarray(upright(image)))[None, None], full
+    image = upright(image)
+    pixels = np.asarray(_in_channels(image))
     return as_tensor(np.moveaxis(np.atleast_3d(pixels), -1, 0))[None], 255.0
 
 
-def smaller(image: Image.Image) -> Image.Image:
-    """Reduce a large image by an integer factor, so that several fit in memory; return others unchanged."""
-    if image.width * image.height <= LARGE or image.mode not in ("L", "LA", "RGB", "RGBA"):
-        return image
-    return image.reduce(math.ceil(math.sqrt(image.width * image.height / SMALL)))
+def _in_channels(image: Image.Image) -> Image.Image:
+    """Return the image as RGBA if it may be transparent, as numbers if it has more than 8 bits, else as grey or RGB."""
+    mode = image.mode
+    if _has_numbers(image):
+        return Image.fromarray(np.asarray(image, dtype=np.float32))
+    if mode in ("La", "RGBa"):
+        image = image.convert({"La": "LA", "RGBa": "RGBA"}[mode])
+    if mode in ("P", "PA", "LA", "La", "RGBA", "RGBa") or "transparency" in image.info:
+        return image.convert("RGBA")
+    return image.convert("L" if mode in ("1", "L") else "RGB")
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turn an image as its EXIF data say, and reduce a large one, so that several fit in memory."""
+    reduced = _reduced(image) if image.width * image.height > LARGE else image
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # the pixels may be fine although the EXIF data are broken
+        turn = None
+    if turn is None:
+        return reduced
+    turned = reduced.transpose(turn)
+    turned.info = {key: value for key, value in turned.info.items() if key == "transparency"}
+    return turned
+
+
+def _reduced(image: Image.Image) -> Image.Image:
+    """Reduce a large image by an integer factor, in bands, because Pillow copies all that it reduces."""
+    width, height = image.size
+    factor = math.ceil(math.sqrt(width * height / SMALL))
+    rows = max(1, SMALL // (width * factor)) * factor  # whole blocks, of which each becomes one pixel
+    bands = (
+        _in_channels(image.crop((0, top, width, min(top + rows, height)))).reduce(factor)
+        for top in range(0, height, rows)
+    )
+    first = next(bands)
+    reduced = Image.new(first.mode, (first.width, -(-height // factor)))
+    for index, band in enumerate(chain([first], bands)):
+        reduced.paste(band, (0, index * rows // factor))
+    return reduced
+
+
+def _has_numbers(image: Image.Image) -> bool:
+    """Return whether the pixels are one number each, of more than 8 bits."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;")
+
+
+@contextmanager
+def one_large(image: Image.Image) -> Iterator[None]:
+    """Let threads decode large images one after the other."""
+    with ONE_LARGE if image.width * image.height > LARGE else nullcontext():
+        yield
 
 
 def channels_first(pixels: Any) -> Any:

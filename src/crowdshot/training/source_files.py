@@ -21,13 +21,13 @@ from crowdshot.formatting import listing, shown
 from crowdshot.io.compressed_files import check_parts
 from crowdshot.io.feature_files import Array, read_arrays, read_feature_file
 from crowdshot.io.file_names import IMAGE_SUFFIXES
-from crowdshot.io.image_decoding import quiet_pillow, smaller
+from crowdshot.io.image_decoding import quiet_pillow, upright
 
 CHARACTERS, PHOTOS = 28, 84  # default height and width in pixels
 PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 AT_ONCE = 256  # images read at a time
 COLOUR_SAMPLE = 64  # images inspected to decide whether a source is grey or in colour
-COLOURFUL = 16 / 255  # smaller differences between channels are compression artefacts of grey images
+COLOURFUL = 16 / 255  # upright differences between channels are compression artefacts of grey images
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _is_image(name: str) -> bool:
 def _open(archive: zipfile.ZipFile, name: str) -> Image.Image:
     data = archive.read(name)
     try:
-        return smaller(Image.open(BytesIO(data)))
+        return upright(Image.open(BytesIO(data)))
     except Exception:  # Pillow raises many kinds of errors for damaged images
         raise CrowdshotError(
             "is damaged or has an unknown format",

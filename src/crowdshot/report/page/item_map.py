@@ -98,12 +98,16 @@ def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
 
 def _small(path: Path, side: int) -> Image.Image | None:
     """Return the upright image in RGB or grey, at most ``side`` pixels wide and high; None if it cannot be read."""
-    from PIL import Image, ImageOps
+    from PIL import Image
+
+    from crowdshot.io.image_decoding import one_large, upright
 
     try:
         with Image.open(path) as image:
             image.draft(None, (2 * side, 2 * side))  # decodes JPEG at a reduced size
-            picture = ImageOps.exif_transpose(image) if image.mode in ("L", "RGB") else _decoded(image)
+            with one_large(image):
+                image.load()
+                picture = upright(image) if image.mode in ("L", "RGB") else _decoded(image)
     except Exception:  # the file has changed since it was first read, or its metadata are damaged
         return None
     picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=3)
