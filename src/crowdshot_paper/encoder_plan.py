@@ -5,7 +5,7 @@ This module does not import torch, so that `crowdshot paper list` and ``--dry-ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,10 @@ LARGEST = {"shots": (5, 5), "annotators": (7, 7)}
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 # A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the
 # steps is enough for characters, and a quarter for photographs (docs/research/reproduction-details.md).
-MAML_SHORTER = {"omniglot": 6, "miniimagenet": 4}
+MAML_SHORTER = {"omniglot": 6, "miniimagenet": 8}
+TRAINED = ("tau", "noise", "spammers")  # settings of meta-training, besides those in `Needs.by`
+TRAINED_ONLY = ("noise", "spammers", "errors")  # which do not exist at test; errors = 0: annotators give true labels
+SPAMMERS = CROWDS[SOURCE_CROWD]["spammer"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Wanted:
     iterations: int = 30_000
     wide: bool = False
     precision: str = "bfloat16"
+    tau: float = 1.0
+    noise: float = 0.0  # the share of wrong labels in the source data
+    spammers: float = 0.2  # their share among simulated annotators
 
     @property
     def name(self) -> str:
@@ -70,11 +76,21 @@ class Wanted:
             f"wide-cool{WIDE.cool_down:g}" if self.wide else "",
             f"{self.iterations}iterations",
             self.precision if self.precision != "bfloat16" else "",
+            f"tau{self.tau:g}" if self.tau != 1 else "",
+            f"noise{self.noise:g}" if self.noise else "",
+            f"spammers{self.spammers:g}" if self.spammers != SPAMMERS else "",
         ]
         return "-".join(word for word in words if word)
 
     def file(self, work: Path) -> Path:
         return work / "encoders" / self.source / f"{self.name}.safetensors"
+
+    @property
+    def crowd(self) -> Mapping[str, float]:
+        """Return the paper's simulated annotators, with another share of spammers in place of hammers."""
+        paper = CROWDS[SOURCE_CROWD]
+        more = self.spammers - SPAMMERS
+        return {**paper, "hammer": paper["hammer"] - more, "spammer": paper["spammer"] + more} if more else paper
 
     def recipe(self, protocol: Protocol) -> Recipe:
         from crowdshot.training.recipe import Recipe  # here, as it needs torch
@@ -85,7 +101,7 @@ class Wanted:
             annotators=self.annotators,
             labels_per_item=self.labels_per_item,
             queries=min(protocol.training_queries, WIDE.queries) if self.wide else protocol.training_queries,
-            crowd=CROWDS[SOURCE_CROWD],
+            crowd=self.crowd,
             iterations=self.iterations,
             validate_every=protocol.validate_every,
             validation_episodes=protocol.training_validation_episodes,
@@ -93,6 +109,7 @@ class Wanted:
             pseudo_annotation=self.pseudo_annotation,
             steps=self.steps,
             b=self.b,
+            tau=self.tau,
             step_size=self.step_size,
             cool_down=WIDE.cool_down if self.wide else 0.0,
             augment="photo" if self.wide and self.source in PHOTOGRAPHS else "none",
@@ -142,7 +159,7 @@ def wanted(
         target.source,
         split,
         needs.objective,
-        needs.pseudo_annotation,
+        needs.pseudo_annotation and candidate.get("errors", 1) > 0,
         learns.ways,
         shots,
         annotators,
@@ -150,6 +167,7 @@ def wanted(
         **{name: candidate[name] for name in needs.by},
         iterations=iterations or learns.iterations // (MAML_SHORTER[target.source] if needs.objective == "maml" else 1),
         precision=precision,
+        **{name: candidate[name] for name in TRAINED if name in candidate and needs.objective == "mixture"},
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS, Candidate, Method
+from crowdshot.methods import METHODS, Candidate, Method, grid
 from crowdshot_paper import published
 from crowdshot_paper.episode_cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 from crowdshot_paper.registry import BUILT_IN, CEILINGS, VARIANTS
@@ -64,6 +64,9 @@ class Experiment:
         Settings added to every candidate.
     times : int
         The number of episodes as a multiple of the paper's.
+    sweep : mapping
+        A further setting and its values, each of which makes a candidate of its own. It is a setting of the method or
+        of meta-training (`encoder_plan.TRAINED`).
     """
 
     name: str
@@ -80,13 +83,15 @@ class Experiment:
     only: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)
     times: int = 1
+    sweep: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def candidates(self, possible: Iterable[Candidate]) -> list[Candidate]:
         """Return the candidates of a method that the experiment runs, with its settings."""
         return [
-            {**one, **self.settings}
+            {**one, **self.settings, **swept}
             for one in possible
             if all(one.get(name, value) == value for name, value in self.only.items())
+            for swept in grid(**self.sweep)
         ]
 
     def cells(self, dataset: str) -> list[Cell]:
@@ -246,6 +251,46 @@ _EXPERIMENTS = [
         beside=("main", "labelme"),
         only={"step_size": 0.1},
         settings={"gradient_steps": 2},
+    ),
+    Experiment(
+        "source-noise",
+        "A share of wrong labels in the source data",
+        "Limitation",
+        ("omniglot",),
+        ("Ours",),
+        beside=("main",),
+        only={"steps": 2, "b": 100.0},
+        sweep={"noise": (0.1, 0.2, 0.4)},
+    ),
+    Experiment(
+        "simulated-spammers",
+        "The share of spammers among the simulated annotators of meta-training",
+        "Conclusion",
+        ("omniglot",),
+        ("Ours",),
+        beside=("main",),
+        only={"steps": 2, "b": 100.0},
+        sweep={"spammers": (0.0, 0.4, 0.6)},
+    ),
+    Experiment(
+        "strength-of-means",
+        "The prior of means tau, in meta-training and at test",
+        "Conclusion",
+        ("omniglot",),
+        ("Ours",),
+        beside=("main",),
+        only={"steps": 2, "b": 100.0},
+        sweep={"tau": (0.1, 0.3, 3.0, 10.0)},
+    ),
+    Experiment(
+        "without-errors",
+        "Ours meta-trained through the mixture on true labels",
+        "Comparison Method Details",
+        ("omniglot",),
+        ("Ours",),
+        beside=("main",),
+        only={"steps": 2, "b": 100.0},
+        sweep={"errors": (0.0,)},
     ),
     Experiment(
         "centred",

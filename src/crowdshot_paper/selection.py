@@ -44,7 +44,7 @@ def reader(results: Path) -> Reader:
 
 def system(label: str) -> str:
     """Return the method of a column: "Ours" for "Ours b=10"."""
-    return re.sub(r" (\(main\)|[bJ]=\S+)$", "", label)
+    return re.sub(r" (\(main\)|[a-zA-Z]+=\S+)$", "", label)
 
 
 def is_foreign(label: str) -> bool:
@@ -173,6 +173,10 @@ SINGLE_CHANGES = {  # experiments that change one thing, and what the columns "(
     "as-sparse": "meta-trained with four classes and every label of three to seven annotators",
     "hard-labels": "Dawid–Skene's posterior; the others use its most probable class",
     "two-steps": "all three gradient steps; the others take two",
+    "source-noise": "source data without wrong labels; noise is the share of source items with another item's class",
+    "simulated-spammers": "20 % of the simulated annotators of meta-training are spammers",
+    "strength-of-means": "tau = 1",
+    "without-errors": "meta-trained with simulated annotators; the other column with annotators who make no errors",
     "centred": "the prior's origin is that of the encoder; for the others it is the centre of the support set",
 }
 
@@ -193,6 +197,8 @@ def gather(experiment: Experiment, dataset: str, read: Reader) -> pd.DataFrame:
     beside = [_beside(experiment, other) for other in others if len(other)]
     if experiment.name == "class-imbalance" and len(rows):
         beside.append(spread(rows[rows["method"] == "Ours"], "b", "b"))
+    for setting in experiment.sweep:
+        rows = spread(rows, setting, setting)
     parts = [part for part in (rows, *beside) if len(part)]
     rows = pd.concat(parts, ignore_index=True) if parts else rows
     return shared(rows) if experiment.name in SETTINGS_COMPARED else rows

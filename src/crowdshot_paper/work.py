@@ -23,12 +23,12 @@ from crowdshot.progress import progress
 from crowdshot.training.encoder_scores import calibration_error, embedded
 from crowdshot.training.episodes import Batch
 from crowdshot.training.loop import train
-from crowdshot.training.pools import input_of
+from crowdshot.training.pools import ClassPool, input_of
 from crowdshot.training.recipe import Job
 from crowdshot_paper.datasets import find_dataset, load_dataset
 from crowdshot_paper.datasets.dataset_files import Dataset
 from crowdshot_paper.draws import draw_episodes, split_classes, toy_dataset
-from crowdshot_paper.encoder_plan import Wanted, wanted
+from crowdshot_paper.encoder_plan import TRAINED_ONLY, Wanted, wanted
 from crowdshot_paper.episode_cells import REAL, SOURCE_CROWD, TARGETS, VALIDATION, Cell, Target
 from crowdshot_paper.experiments import EXPERIMENTS, SYSTEMS, Protocol, candidate_name
 from crowdshot_paper.store import Piece, Store
@@ -45,7 +45,7 @@ def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     groups: dict[Any, list[Wanted]] = defaultdict(list)
     for one in sorted(set(wanted), key=lambda one: one.name):
         shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations, one.wide)
-        groups[(*shape, one.precision, one.objective == "maml")].append(one)
+        groups[(*shape, one.spammers, one.precision, one.objective == "maml")].append(one)
     parts = []
     for group in groups.values():
         most = STACK.get(group[0].objective, MOST)
@@ -75,7 +75,9 @@ def train_stack(
     """
     jobs = [_job(one, dataset, target, protocol) for one in stack]
     precision = stack[0].precision if device.type == "cuda" else "float32"
-    pool = replace(dataset.pool, crowd_labels=None).to(device)
+    clean = replace(dataset.pool, crowd_labels=None)
+    pool, jobs = _with_noise(clean, jobs, [one.noise for one in stack])
+    pool = pool.to(device)
     checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     taken = 0
@@ -120,6 +122,33 @@ def _job(one: Wanted, dataset: Dataset, target: Target, protocol: Protocol) -> J
     card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
     encoder = build_encoder("conv4", channels, dataset.input, card)
     return Job(encoder, learn, validate, one.recipe(protocol))
+
+
+def _with_noise(pool: ClassPool, jobs: list[Job], shares: Sequence[float]) -> tuple[ClassPool, list[Job]]:
+    """Give each job with a share above zero its own copy of its classes, in which that share of labels is wrong."""
+    examples, counts, names, found = [pool.examples], [pool.counts], list(pool.names), list(jobs)
+    for i, (job, share) in enumerate(zip(jobs, shares, strict=True)):
+        if share > 0:
+            learn, validate, begin = list(job.source), list(job.validation), len(names)
+            examples += [_mixed_up(pool, learn, share, job.recipe.seed), pool.examples[validate]]
+            counts += [pool.counts[learn], pool.counts[validate]]
+            names += [f"{pool.names[c]} (job {i})" for c in (*learn, *validate)]
+            middle = begin + len(learn)
+            found[i] = replace(job, source=range(begin, middle), validation=range(middle, len(names)))
+    if len(examples) == 1:
+        return pool, jobs
+    return ClassPool(torch.cat(examples), torch.cat(counts), tuple(names)), found
+
+
+def _mixed_up(pool: ClassPool, classes: list[int], share: float, seed: int) -> Tensor:
+    """Return the examples of these classes; a share of them, chosen at random, has changed places."""
+    generator = torch.Generator().manual_seed(seed)
+    examples, counts = pool.examples[classes].clone(), pool.counts[classes]
+    there = (torch.arange(examples.shape[1]) < counts[:, None]).flatten().nonzero()[:, 0]
+    moved = there[torch.randperm(len(there), generator=generator)[: round(share * len(there))]]
+    flat = examples.flatten(0, 1)
+    flat[moved] = flat[moved.roll(1)]
+    return examples
 
 
 def read_encoder(one: Wanted, work: Path) -> Encoder:
@@ -193,7 +222,8 @@ def test_one(piece: Piece, needs: Wants, place: Place, device: str) -> None:
         everything = Batch(*(_to(x, device) for x in together([batch for _, _, batch in batches])))
         prepare, network = _network(one, method.on_embeddings, read_dataset(piece.dataset, place), place, device)
         episodes = CrowdEpisodes.of(everything, cells[0].ways, prepare)
-        found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
+        settings = [{name: one[name] for name in one if name not in TRAINED_ONLY} for one in candidates]
+        found = method.predict_candidates(episodes, network, settings, seed=piece.split)
         rows += [
             _rows(batches, candidate, probabilities.to(device), everything.query_truth)
             for candidate, probabilities in zip(candidates, found, strict=True)
