@@ -4,6 +4,24 @@ import io
 
 import openpyxl
 
+from crowdshot.io.workbooks import sheets_in_process
+
+
+class ThisProcess:
+    """Reads workbooks in this process, in place of `LimitedProcess`."""
+
+    def __init__(self, *args: object) -> None:
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def ask(self, seconds, facts, arrays):
+        return sheets_in_process(facts, arrays)
+
 
 def packed(book: openpyxl.Workbook) -> bytes:
     held = io.BytesIO()

@@ -101,8 +101,8 @@ def test_steps_that_are_damaged(tmp_path):
 
 def test_steps_that_unpack_to_all_memory_are_refused(tmp_path, monkeypatch):
     save_pipeline(fitted(StandardScaler()), tmp_path / "model.safetensors")
-    monkeypatch.setattr("crowdshot.io.compressed_files.MOST_UNPACKED", 10)
-    monkeypatch.setattr("crowdshot.io.compressed_files.MOST_TIMES", 0)
+    monkeypatch.setattr("crowdshot.io.archive_limits.MOST_UNPACKED", 10)
+    monkeypatch.setattr("crowdshot.io.archive_limits.MOST_TIMES", 0)
     with pytest.raises(CrowdshotError, match="unpacks to"):
         load_pipeline(tmp_path / "model.safetensors")
 

@@ -18,8 +18,8 @@ from PIL import Image
 from crowdshot import CrowdshotError, read_labels
 from crowdshot.io.atomic import write_csv
 from crowdshot.io.cells import excel_safe
-from crowdshot.io.compressed_files import NESTED_BYTES, declared_size
 from crowdshot.io.feature_files import read_feature_file
+from crowdshot.io.parquet_files import NESTED_BYTES, declared_size
 from crowdshot.io.tables import read_table
 from crowdshot.io.workbooks import Workbook
 
@@ -169,6 +169,23 @@ def test_a_workbook_with_a_large_member_of_any_name(tmp_path, monkeypatch):
         archive.writestr("xl/other.bin", bytes(2**22))
     with pytest.raises(CrowdshotError, match="unpacks to"):
         Workbook(held.getvalue(), "x.xlsx")
+
+
+def test_a_workbook_that_takes_hours_is_refused_in_time(tmp_path, monkeypatch):
+    """openpyxl searches the name of a print area in quadratic time."""
+    area = b'<definedNames><definedName name="_xlnm.Print_Area" localSheetId="0">%s</definedName></definedNames>'
+
+    def change(name, content):
+        content = content.replace(b"<definedNames/>", b"").replace(b"<definedNames />", b"")
+        return name, content.replace(b"</sheets>", b"</sheets>" + area % (b"a" * 2_000_000))
+
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(changed(workbook(), change))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr("crowdshot.io.workbooks.SECONDS", 2)
+    with pytest.raises(CrowdshotError, match="within 2 seconds") as error:
+        read_labels(path)
+    assert error.value.where == str(path)
 
 
 def test_an_archive_of_cvat_with_millions_of_images(tmp_path):

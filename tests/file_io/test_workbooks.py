@@ -4,6 +4,7 @@ import io
 import re
 import zipfile
 from datetime import date, datetime
+from unittest.mock import patch
 
 import openpyxl
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import workbooks
 from crowdshot.io.tables import only, parse_table, parse_workbook
-from sheets import packed, workbook
+from sheets import ThisProcess, packed, workbook
 
 
 def with_part(data: bytes, name: str, change) -> bytes:
@@ -162,6 +163,7 @@ def test_workbooks_that_cannot_be_read(data, sentence):
 
 def test_an_archive_that_unpacks_to_too_much_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(workbooks, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(workbooks, "LimitedProcess", ThisProcess)
     bomb = with_part(GOOD, SHEET, lambda xml: xml + " " * 2**21)
     assert len(bomb) < 2**14
     with pytest.raises(CrowdshotError, match="unpacks to 2 MB, expected 1 MB at most"):
@@ -178,6 +180,7 @@ def test_entities_are_not_expanded():
 def test_any_bytes_are_a_workbook_or_told(at, noise):
     data = GOOD[:at] + noise + GOOD[at + len(noise) :]
     try:
-        parse_table(data, "t.xlsx")
+        with patch.object(workbooks, "LimitedProcess", ThisProcess):
+            parse_table(data, "t.xlsx")
     except CrowdshotError as error:
         assert str(error).startswith("t.xlsx")  # noqa: PT017

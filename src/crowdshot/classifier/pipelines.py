@@ -23,8 +23,8 @@ from crowdshot.classifier.saving import fill, state_of
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.extras import missing_packages_explained
 from crowdshot.formatting import first_line, listing, shown
+from crowdshot.io.archive_limits import check_parts
 from crowdshot.io.cards import read_safetensors, write_safetensors
-from crowdshot.io.compressed_files import check_parts
 
 KIND, STEPS = "pipeline", "pipeline.steps"
 

@@ -23,8 +23,8 @@ from pyarrow import fs
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first_line, listing, show
 from crowdshot.io.cells import AROUND
-from crowdshot.io.compressed_files import MAGIC
 from crowdshot.io.file_names import expand
+from crowdshot.io.parquet_files import MAGIC
 from crowdshot.io.tables import Table, sniff
 from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, input_names, plain
 from crowdshot.labels.formats.question_choice import asked_in, refuse_several

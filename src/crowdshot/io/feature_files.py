@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, first_line, shown
+from crowdshot.io.archive_limits import ZIP, check_parts
 from crowdshot.io.cells import Ids
-from crowdshot.io.compressed_files import ZIP, check_parts
 from crowdshot.io.tables import Table, ids_of, one_each, parse_table, read_bytes
 
 MAGIC = b"\x93NUMPY"

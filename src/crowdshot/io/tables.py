@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError
 from crowdshot.formatting import first, listing
-from crowdshot.io import cells, compressed_files
+from crowdshot.io import cells, parquet_files
+from crowdshot.io.archive_limits import MOST_CELLS, OLD_WORKBOOK, ZIP
 from crowdshot.io.cells import AROUND, Ids, trim, unguarded
-from crowdshot.io.compressed_files import MOST_CELLS, OLD_WORKBOOK, ZIP, ParquetTable
 from crowdshot.io.json_text import as_record, parse_json, parse_json_lines
+from crowdshot.io.parquet_files import ParquetTable
 
 SEPARATORS = ",;\t|"
 SAMPLE = 64 * 1024  # characters from which the separator is detected
@@ -290,24 +291,13 @@ def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str
 
     A sheet that cannot be read has its error in place of a table, because the caller may need another sheet.
     """
-    from crowdshot.io.workbooks import Workbook
+    from crowdshot.io.workbooks import read_sheets
 
-    workbook = Workbook(data, name)
-    sheets = workbook.sheets
-    if sheet is not None and sheet not in sheets:
-        raise CrowdshotError(
-            f"is {sheet!r}",
-            argument="sheet",
-            found=sheet,
-            expected=f"one of those in {name}, {listing(sheets)}",
-            among=sheets,
-        )
+    sheets, found = read_sheets(data, name, sheet)
     tables: dict[str, Table | CrowdshotError] = {}
-    for title in sheets if sheet is None else [sheet]:
-        try:
-            rows = workbook.rows(title)
-        except CrowdshotError as error:
-            tables[title] = error
+    for title, rows in found.items():
+        if isinstance(rows, CrowdshotError):
+            tables[title] = rows
             continue
         if any(len(cells) > 1 for _, cells in rows):
             columns = zip_longest(*(cells for _, cells in rows), fillvalue="")
@@ -352,7 +342,7 @@ def parse_table(data: bytes, name: str, rows_before: int = 0, skip_bad: bool = F
     -------
     Table
     """
-    if data.startswith(compressed_files.MAGIC):
+    if data.startswith(parquet_files.MAGIC):
         (frame,) = ParquetTable(data, name).frames()
         return Table(name, frame, np.arange(1, 1 + len(frame)))
     if data.startswith(ZIP):
@@ -542,7 +532,7 @@ def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
     """Yield the pieces of a file that `can_be_cut`; together they are the table of `read_table`."""
     source = Path(path)
     with source.open("rb") as file:
-        if file.peek(STREAM_SAMPLE).startswith(compressed_files.MAGIC):
+        if file.peek(STREAM_SAMPLE).startswith(parquet_files.MAGIC):
             yield from _parquet_pieces(source)
         elif source.stat().st_size <= SIZE:
             table = read_table(path)
@@ -643,7 +633,7 @@ def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]
 def rows_of(table: Table, data: bytes) -> list[Record]:
     """Return the rows of a table as records: typed values for Parquet, text for other files."""
     places = [f"{table.name}, row {row}" for row in table.rows]
-    if data.startswith(compressed_files.MAGIC):
+    if data.startswith(parquet_files.MAGIC):
         columns = [[_plain_value(value) for value in table.frame.iloc[:, i]] for i in range(len(table.header))]
     else:
         columns = [table.text(i).tolist() for i in range(len(table.header))]

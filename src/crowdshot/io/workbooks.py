@@ -1,6 +1,6 @@
 """Read the sheets of Excel workbooks (.xlsx) as text, in the form in which Excel would save them as CSV.
 
-openpyxl reads the files. A formula has the value that is stored with it.
+openpyxl reads the files, in a process with limits. A formula has the value that is stored with it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ import io
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, time
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import first_line
-from crowdshot.io.compressed_files import MOST_CELLS, ZIP, check_elements
+from crowdshot.formatting import first_line, listing
+from crowdshot.io.archive_limits import MOST_CELLS, ZIP, check_elements
+from crowdshot.io.limited_process import LimitedProcess, as_facts
 
 PARTS = {
     "xl/workbook.xml": "an Excel workbook",
@@ -29,6 +33,53 @@ LAST_ROW = 2**20  # of any sheet
 AS_CSV = 'Save the sheet as "CSV UTF-8"'
 
 Row = tuple[int, list[str]]  # number, counted from 1, and cells
+
+
+SECONDS = 30  # of computing, for a file without data
+SECONDS_PER_MB = 20  # 1.2 million cells take 6 MB and 21 seconds
+SLOWDOWN = 10  # by other processes
+ELEMENTS_PER_BYTE = 4  # of XML; a table that repeats its cells has two
+MEMORY = 3 * 2**29  # bytes for a file without data
+MEMORY_TIMES = 50  # the size of the file
+
+
+def read_sheets(
+    data: bytes, name: str, sheet: str | None = None
+) -> tuple[list[str], dict[str, list[Row] | CrowdshotError]]:
+    """Return the names of the visible sheets, and the rows of each or only of ``sheet``, without empty rows and cells.
+
+    A sheet that cannot be read has its error in place of rows.
+    """
+    seconds = SECONDS + SECONDS_PER_MB * len(data) // 2**20
+    memory = MEMORY + MEMORY_TIMES * len(data)
+    with LimitedProcess("io.workbooks:sheets_in_process", name, memory, seconds) as process:
+        answer, _ = process.ask(SLOWDOWN * seconds, {"name": name, "sheet": sheet}, [np.frombuffer(data, np.uint8)])
+    rows: dict[str, list[Row] | CrowdshotError] = {
+        title: [(n, cells) for n, cells in found] if isinstance(found, list) else CrowdshotError(**found)
+        for title, found in answer["rows"]
+    }
+    return answer["sheets"], rows
+
+
+def sheets_in_process(facts: dict[str, Any], arrays: Sequence[NDArray[Any]]) -> tuple[dict[str, Any], list[Any]]:
+    """Return names and rows of sheets, or the fields of errors, as JSON."""
+    workbook = Workbook(arrays[0].tobytes(), facts["name"])
+    sheets, wanted = workbook.sheets, facts["sheet"]
+    if wanted is not None and wanted not in sheets:
+        raise CrowdshotError(
+            f"is {wanted!r}",
+            argument="sheet",
+            found=wanted,
+            expected=f"one of those in {workbook.name}, {listing(sheets)}",
+            among=sheets,
+        )
+    rows: list[tuple[str, Any]] = []
+    for title in sheets if wanted is None else [wanted]:
+        try:
+            rows.append((title, workbook.rows(title)))
+        except CrowdshotError as error:
+            rows.append((title, as_facts(error)))
+    return {"sheets": sheets, "rows": rows}, []
 
 
 class Workbook:
@@ -43,7 +94,7 @@ class Workbook:
 
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
-        self.parts = _parts(data, name)
+        self.parts = check_workbook(data, name)
         from openpyxl import load_workbook  # imported here because it is slow
 
         self._load = load_workbook
@@ -110,7 +161,7 @@ def is_workbook(data: bytes) -> bool:
         return False
 
 
-def _parts(data: bytes, name: str) -> list[str]:
+def check_workbook(data: bytes, name: str) -> list[str]:
     """Return the members of the archive that hold sheets; refuse other archives and too large ones."""
     with _errors_named(name):
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -131,7 +182,7 @@ def _parts(data: bytes, name: str) -> list[str]:
             hint=AS_CSV,
         )
     with _errors_named(name):
-        check_elements(name, archive, len(data))
+        check_elements(name, archive, len(data), ELEMENTS_PER_BYTE)
     return [part for part in names if part.startswith("xl/worksheets/") and part.endswith(".xml")]
 
 
@@ -142,7 +193,7 @@ def _errors_named(name: str) -> Iterator[None]:
         warnings.simplefilter("ignore")
         try:
             yield
-        except CrowdshotError:
+        except (CrowdshotError, MemoryError):
             raise
         except Exception as error:
             reason = first_line(error) or type(error).__name__

@@ -18,7 +18,7 @@ from crowdshot.encoders.feature_input import FeatureInput, read_features
 from crowdshot.encoders.image_input import ImageInput, image_batches, list_images, read_images
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing, shown
-from crowdshot.io.compressed_files import check_parts
+from crowdshot.io.archive_limits import check_parts
 from crowdshot.io.feature_files import Array, read_arrays, read_feature_file
 from crowdshot.io.file_names import IMAGE_SUFFIXES
 from crowdshot.io.image_decoding import quiet_pillow, upright

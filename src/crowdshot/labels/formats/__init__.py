@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.io.compressed_files import ZIP
+from crowdshot.io.archive_limits import ZIP
 from crowdshot.labels.columns import ColumnsInput, split_time
 from crowdshot.labels.formats.cleaning import Naming, apply_naming
 from crowdshot.labels.formats.label_file import (

@@ -19,8 +19,8 @@ from defusedxml import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.archive_limits import ZIP, check_elements, check_parts
 from crowdshot.io.cells import trim
-from crowdshot.io.compressed_files import ZIP, check_elements, check_parts
 from crowdshot.io.tables import starts_with
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.formatting import counted
+from crowdshot.io.archive_limits import ZIP
 from crowdshot.io.cells import Ids, trim
-from crowdshot.io.compressed_files import ZIP
 from crowdshot.io.tables import (
     RaggedError,
     Record,

@@ -12,7 +12,7 @@ from PIL import Image
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import image_decoding
-from crowdshot.io.compressed_files import MOST_TIMES, MOST_UNPACKED, check_unpacked
+from crowdshot.io.archive_limits import MOST_TIMES, MOST_UNPACKED, check_unpacked
 from crowdshot.io.feature_files import read_feature_file
 from crowdshot.io.tables import read_table, table_pieces
 from crowdshot.labels.formats import read_labels
@@ -65,7 +65,7 @@ def test_parquet_in_pieces_gives_the_same_table(tmp_path):
 )
 def test_archives_are_limited_by_their_listed_sizes(tmp_path, monkeypatch, inside, read):
     """An archive lists the unpacked sizes of its parts."""
-    monkeypatch.setattr("crowdshot.io.compressed_files.MOST_UNPACKED", 2**20)
+    monkeypatch.setattr("crowdshot.io.archive_limits.MOST_UNPACKED", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(inside, bytes(2**21))
     with pytest.raises(CrowdshotError, match=r"bomb\.zip unpacks to 2 MB or more, expected 1 MB at most"):
