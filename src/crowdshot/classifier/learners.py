@@ -41,7 +41,7 @@ from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.methods import current_name
 from crowdshot.model import priors
-from crowdshot.model.parts import suited_threads
+from crowdshot.model.parts import one_thread
 
 AUTO, PAPER = "auto", "paper"
 
@@ -59,7 +59,7 @@ def learn(
     place[named] = np.arange(len(named))
     kept = annotations.keep(place[annotations.label] >= 0)
     fewer = replace(kept, label=place[kept.label], classes=annotations.classes[named])
-    with suited_threads(x.numel()):
+    with one_thread():
         result = learner.learn(x, fewer, encoder, side.with_classes(place))
     return result._replace(fit=with_all_classes(result.fit, annotations, side))
 

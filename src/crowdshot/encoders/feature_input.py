@@ -140,8 +140,9 @@ def as_numbers(X: Any) -> Tensor | None:
         with np.errstate(over="ignore"):  # too large for float32 becomes infinite, an error below
             x = torch.from_numpy(np.array(array, dtype=np.float32))
         _warn_rounded(array)
-    finite = x.abs() <= LARGEST  # false for NaN
-    if not bool(finite.all()):
+    low, high = x.aminmax() if x.numel() else (x.sum(), x.sum())  # NaN if any number is NaN
+    if not (float(low) >= -LARGEST and float(high) <= LARGEST):
+        finite = x.abs() <= LARGEST
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
         raise CrowdshotError(
             f"has NaN, infinite or huge values, first in row {row}",

@@ -80,7 +80,11 @@ class Standard:
 
     @classmethod
     def of(cls, x: Floats) -> Standard:
-        centre, spread = x.mean(0), x.std(0)
+        return cls.from_moments(x.mean(0), x.var(0))
+
+    @classmethod
+    def from_moments(cls, centre: Floats, variance: Floats) -> Standard:
+        spread = np.sqrt(variance)
         varies = spread > 1e-12 * np.abs(centre)
         return cls(centre, np.where(varies, 1 / np.where(varies, spread, 1), 0))
 
@@ -217,9 +221,10 @@ class FeatureModel:
 
     def __init__(self, x: Numbers) -> None:
         z = x.astype(np.float64)
-        self.standard = Standard.of(z)
-        z -= self.standard.centre
+        centre = z.mean(0)
+        z -= centre
         variance = np.einsum("nd,nd->d", z, z) / len(z)
+        self.standard = Standard.from_moments(centre, variance)
         z *= self.standard.factor
         self.z: Floats = z
         self.landmarks = spread_rows(z, LANDMARKS)

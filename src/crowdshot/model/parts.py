@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ Positions = NDArray[np.int64]
 PosteriorMatrix: TypeAlias = (
     "Floats | sparse.csr_array"  # (N, K); sparse where an item has only the classes named for it
 )
+S = TypeVar("S")
 T = TypeVar("T")
 Ask = Callable[..., Any]
 """ask(function, *arguments) returns the sum of function(part, *arguments) over all parts."""
@@ -32,7 +33,6 @@ MANY = 100  # classes; a table of items by more classes is too wide to read, and
 MOST_CELLS = 30_000_000  # of a dense table; larger tables hold only classes that somebody named
 LABELS = 50_000  # least of a part in memory, so that starting threads costs little
 LABELS_SPARSE = 2_000_000  # the same where classes are many, because adding sums by key is slower
-NUMBERS_FOR_THREADS = 2_000_000  # least features (items by dimensions) for which linear algebra uses several threads
 LABELS_A_CELL = 8  # least labels of a part for each cell of annotators' tables, so that these cost little to add
 
 
@@ -141,7 +141,7 @@ def asked(parts: Sequence[Part]) -> Ask:
     return lambda function, *arguments: added(each(parts, lambda part: function(part, *arguments)))
 
 
-def each(parts: Sequence[Part], function: Callable[[Part], T]) -> Iterator[T]:
+def each(parts: Sequence[S], function: Callable[[S], T]) -> Iterator[T]:
     """Yield the function of each part, in their order; threads evaluate several at a time.
 
     The number of threads does not change the results, because the number of parts does not depend on it.
@@ -165,13 +165,11 @@ def threads() -> int:
     return min(cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else cores()
 
 
-def suited_threads(n: int) -> AbstractContextManager[object]:
-    """Limit linear algebra to one thread for few numbers ``n``, until the ``with`` block ends.
+def one_thread() -> AbstractContextManager[object]:
+    """Limit linear algebra to one thread until the ``with`` block ends.
 
-    Several threads would wait for each other longer than they compute.
+    Threads of the library wait for each other longer than they compute. `each` uses the cores instead.
     """
-    if n >= NUMBERS_FOR_THREADS:
-        return nullcontext()
     from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
 
     limits: AbstractContextManager[object] = threadpool_limits(1)

@@ -18,14 +18,17 @@ Predictions have classes first, (K, n), because numpy sums rows faster than shor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.linalg.lapack import dpocon, dpotrf
+from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dpocon, dpotrf, dsygst
 from scipy.optimize import minimize
+
+from crowdshot.model.parts import each
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
@@ -33,7 +36,7 @@ Positions = NDArray[np.int64]
 
 RIDGES: Floats = np.logspace(-3, 2, 6)  # multiples of the mean squared norm of the centred features
 SMALL = 1e-9
-AT_ONCE = 1_000_000  # numbers processed at a time, so that intermediate arrays stay in the cache
+AT_ONCE = 500_000  # numbers processed at a time, so that intermediate arrays stay in the cache
 COMPACT = 4_000_000  # numbers of a basis U, from which on it is kept in single precision (relative error 6e-8)
 WELL = 1e-7  # reciprocal condition number of a kernel from which on Cholesky's decomposition is exact enough
 SINGULAR = 1e-8  # eigenvalues of a kernel, relative to the largest, that are 0 but for rounding
@@ -41,9 +44,9 @@ ROUNDED = 1e-10  # entries of 1 - U U^T 1 that are 0 but for rounding
 
 
 def chunks(n: int, width: int) -> Iterator[slice]:
-    """Yield slices of n rows so that arrays with ``width`` numbers per row have about `AT_ONCE` numbers."""
-    step = max(1, AT_ONCE // max(1, width))
-    yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
+    """Yield slices of n rows, about equally long; arrays with ``width`` numbers per row have at most `AT_ONCE`."""
+    pieces = -(-n // max(1, AT_ONCE // max(1, width)))
+    yield from (slice(n * i // pieces, n * (i + 1) // pieces) for i in range(pieces))
 
 
 def kernel(a: Floats, b: Floats) -> Floats:
@@ -68,8 +71,8 @@ class Regression:
     ----------
     n : int
         Number of items.
-    blocks : iterable of (slice, array)
-        The basis U (n, j), some rows at a time.
+    basis : callable
+        Returns the rows of the basis U (n, j) in a slice. Threads call it.
     ones : (j,) array
         U^T 1.
     squared : (j,) array
@@ -78,23 +81,26 @@ class Regression:
         The slopes of the regression are back diag(d) U^T (q - intercept).
     """
 
-    def __init__(
-        self, n: int, blocks: Iterable[tuple[slice, Floats]], ones: Floats, squared: Floats, back: Floats
-    ) -> None:
+    def __init__(self, n: int, basis: Callable[[slice], Floats], ones: Floats, squared: Floats, back: Floats) -> None:
         self.n = n
         self.ones, self.squared, self.back = ones, squared, back
         spread = (squared - squared * ones * ones / n).sum() / n  # mean squared norm of the centred features
         self.ridges: Floats = RIDGES * max(float(spread), SMALL)
         self.d: Floats = squared / (squared + self.ridges[:, None])  # (ridges, j)
         rest = self.ridges[:, None] / (squared + self.ridges[:, None]) * ones
-        self.U: Numbers = np.empty((n, len(squared)), dtype="f4" if n * len(squared) >= COMPACT else "f8")
         self.g, self.h = np.empty((2, n, len(RIDGES)))
-        for rows, U in blocks:
+        kept = np.float32 if n * len(squared) >= COMPACT else np.float64
+
+        def block(rows: slice) -> Numbers:
+            U = basis(rows)
             outside = 1 - U @ ones
             outside[np.abs(outside) < ROUNDED] = 0
             self.g[rows] = outside[:, None] + U @ rest.T
             self.h[rows] = (U * U) @ self.d.T
-            self.U[rows] = U
+            return U.astype(kept, copy=False)
+
+        pieces = list(chunks(n, len(squared)))
+        self.blocks: list[tuple[slice, Numbers]] = list(zip(pieces, each(pieces, block), strict=True))
         self.total: Floats = self.g.sum(0)
         self.h += self.g * self.g / self.total
 
@@ -104,10 +110,10 @@ class Regression:
         n, D = z.shape
         if n <= D:
             squared, U = _spectrum(z @ z.T)
-            return cls(n, [(slice(None), U)], U.sum(0), squared, z.T @ (U / squared))
+            return cls(n, U.__getitem__, U.sum(0), squared, z.T @ (U / squared))
         squared, V = _spectrum(z.T @ z)
         back = V / np.sqrt(squared)
-        return cls(n, ((rows, z[rows] @ back) for rows in chunks(n, D)), z.sum(0) @ back, squared, back)
+        return cls(n, lambda rows: z[rows] @ back, z.sum(0) @ back, squared, back)
 
     @classmethod
     def on_kernel(cls, z: Floats, landmarks: Positions) -> Regression:
@@ -121,25 +127,21 @@ class Regression:
         gram = kernel(centres, centres)
         if n > len(landmarks):
             squared, back, ones = _by_cholesky(z, centres, gram) or _by_eigenvectors(z, centres, gram)
-            blocks = ((rows, kernel(z[rows], centres) @ back) for rows in chunks(n, len(centres)))
-            return cls(n, blocks, ones, squared, back)
+            del gram
+            return cls(n, lambda rows: kernel(z[rows], centres) @ back, ones, squared, back)
         size, V = np.linalg.eigh(gram)
         kept = size > size.max() * SINGULAR
         size, V = size[kept], V[:, kept]
-        return cls(n, [(slice(None), V)], V.sum(0), size, V / size)
+        return cls(n, V.__getitem__, V.sum(0), size, V / size)
 
     def fit(self, q: Floats) -> RidgeFit:
         """Fit the regressions to posteriors (n, K)."""
         mean = q.mean(0)
         target = q - mean
         inner = np.zeros((len(self.squared), q.shape[1]))
-        for rows in chunks(self.n, len(self.squared)):
-            inner += self.block(rows).T @ target[rows]
+        for rows, U in self.blocks:
+            inner += U.astype(np.float64, copy=False).T @ target[rows]
         return RidgeFit(self, q, inner, mean, self.g.T @ target / self.total[:, None])
-
-    def block(self, rows: slice) -> Floats:
-        """Return rows of the basis in double precision."""
-        return self.U[rows].astype(np.float64, copy=False)
 
 
 class RidgeFit(NamedTuple):
@@ -165,12 +167,14 @@ class RidgeFit(NamedTuple):
         if not some:
             return
         slopes = (self.on.d[some, None] * self.inner.T).reshape(len(some) * K, j)
-        for rows in chunks(self.on.n, j + len(some) * K + width * K):
-            f = (slopes @ self.on.block(rows).T).reshape(len(some), K, rows.stop - rows.start)
-            g, h = (each[rows, some].T[:, None] for each in (self.on.g, self.on.h))
-            f += self.intercepts[some, :, None] * g + self.mean[:, None] - h * self.q[rows].T
-            f /= (1 - h).clip(SMALL)
-            yield rows, f
+        for piece, U in self.on.blocks:
+            for within in chunks(len(U), j + len(some) * K + width * K):
+                rows = slice(piece.start + within.start, piece.start + within.stop)
+                f = (slopes @ U[within].astype(np.float64, copy=False).T).reshape(len(some), K, -1)
+                g, h = (table[rows, some].T[:, None] for table in (self.on.g, self.on.h))
+                f += self.intercepts[some, :, None] * g + self.mean[:, None] - h * self.q[rows].T
+                f /= (1 - h).clip(SMALL)
+                yield rows, f
 
     def weights(self, place: int) -> tuple[Floats, Floats]:
         """Return the slopes (m, K) and intercepts (K,) of the regression with one ridge."""
@@ -192,19 +196,23 @@ def _by_cholesky(z: Floats, centres: Floats, gram: Floats) -> Basis | None:
     lower, info = dpotrf(gram, lower=1, clean=1)
     if info or dpocon(lower, np.abs(gram).sum(0).max(), uplo="L")[0] < WELL:
         return None
-    inner, sums = np.zeros_like(gram), np.zeros(len(gram))
-    for rows in chunks(len(z), len(centres)):
-        C = kernel(z[rows], centres)
-        inner += C.T @ C
-        sums += C.sum(0)
 
-    def whitened(table: Floats) -> Floats:
-        out: Floats = solve_triangular(lower, table, lower=True, check_finite=False)
-        return out
+    def products(pieces: Sequence[slice]) -> tuple[Floats, Floats]:
+        inner, sums = np.zeros(gram.shape, order="F"), np.zeros(len(gram))
+        for rows in pieces:
+            C = kernel(z[rows], centres)
+            inner = dsyrk(1, C.T, beta=1, c=inner, lower=1, overwrite_c=1)  # the lower half of inner + C^T C
+            sums += C.sum(0)
+        return inner, sums
 
-    inner = whitened(np.ascontiguousarray(whitened(inner).T))
+    pieces = list(chunks(len(z), len(centres)))
+    (inner, sums), (more, more_sums) = each([pieces[::2], pieces[1::2]], products)
+    inner += more
+    sums += more_sums
+    inner, _ = dsygst(inner, lower, lower=1, overwrite_a=1)
     squared, turn = _turned(inner, len(z))
-    return squared, solve_triangular(lower, turn, lower=True, trans=1, check_finite=False), whitened(sums) @ turn
+    sums = solve_triangular(lower, sums, lower=True, check_finite=False) @ turn
+    return squared, solve_triangular(lower, turn, lower=True, trans=1, overwrite_b=True, check_finite=False), sums
 
 
 def _by_eigenvectors(z: Floats, centres: Floats, gram: Floats) -> Basis:
@@ -222,7 +230,7 @@ def _by_eigenvectors(z: Floats, centres: Floats, gram: Floats) -> Basis:
 
 def _turned(inner: Floats, n: int) -> tuple[Floats, Floats]:
     """Return the eigenvalues of phi^T phi that are not 0 but for rounding, and W with U = phi W."""
-    squared, W = np.linalg.eigh(inner)
+    squared, W = eigh(inner, driver="evd", overwrite_a=True, check_finite=False)
     kept = squared > SMALL * squared.sum() / n
     return squared[kept], W[:, kept] / np.sqrt(squared[kept])
 
@@ -276,8 +284,9 @@ class Logistic:
         self.z, self.train = z, train
         first = slice(-DIRECTIONS, None)  # eigenvalues increase
         squared = plain.squared[first]
+        U = np.concatenate([block[:, first] for _, block in plain.blocks])
         self.directions: Floats = plain.back[:, first] * np.sqrt(squared)  # (D, r)
-        self.phi = np.column_stack([plain.U[:, first] * np.sqrt(squared), np.ones(len(train))])  # (n, r + 1)
+        self.phi = np.column_stack([U * np.sqrt(squared), np.ones(len(train))])  # (n, r + 1)
         self.penalty = np.append(np.ones(len(squared)), LEVEL)
         self.curved = np.append(squared, len(train)) / 2  # upper bound of the curvature per direction (Böhning 1992)
         self.found: dict[float, Floats] = {}
