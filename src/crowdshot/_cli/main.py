@@ -23,6 +23,7 @@ from crowdshot._cli import (
     compare,
     demo,
     embed,
+    judges,
     labels_report,
     next,
     predict,
@@ -98,6 +99,7 @@ _add("audit", audit.audit, audit.EXAMPLES)
 _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
 _add("rank", rank.rank, rank.EXAMPLES)
+_add("judges", judges.judges, judges.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)
 _add("simulate", simulate.simulate, simulate.EXAMPLES)

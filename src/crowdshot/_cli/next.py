@@ -302,8 +302,9 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
     import numpy as np
 
     from crowdshot.io.cells import positions
+    from crowdshot.labels.label_costs import read_costs
 
-    costs = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
+    costs = read_costs(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
     place = positions(ann.annotators.astype(str), costs)
     unknown = place < 0
     if unknown.any() and not isinstance(cost, Path):  # a price list in a file may name more people than the labels
@@ -313,31 +314,6 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
     price = np.ones(ann.n_annotators)
     price[place[~unknown]] = np.array(list(costs.values()))[~unknown]
     return price, int(unknown.sum())
-
-
-def _read_cost(path: Path, annotator: str) -> dict[str, float]:
-    """Read the columns that are called "cost" and like the annotator in the labels, or else the first and second."""
-    import numpy as np
-
-    from crowdshot.io.tables import one_each, read_table
-
-    table = read_table(path)
-    header = table.header
-    expected = "the annotator and the cost of a label"
-    if len(header) < 2:
-        raise CrowdshotError(f"has {len(header)} column", where=path, found=header, expected=expected)
-    names_at = header.index(annotator) if annotator in header else 0
-    costs_at = header.index("cost") if "cost" in header else 1
-    if names_at == costs_at:
-        message = f"has {header[names_at]!r} first and no annotator"
-        raise CrowdshotError(message, where=path, found=header, expected=expected)
-    names, numbers = one_each(table, names_at), table.numbers(costs_at)
-    bad = ~(np.isfinite(numbers) & (numbers > 0))
-    if bad.any():
-        row = first(bad)
-        place, number = table.place(row, costs_at), float(numbers[row])
-        raise CrowdshotError(f"is {number:g}", where=place, found=number, expected="a number above 0")
-    return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
 # ---- choosing ----

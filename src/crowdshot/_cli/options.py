@@ -37,6 +37,7 @@ OUTPUT = "Output"
 DRAWING = "Drawing a sample"
 EVALUATING = "Evaluating it"
 OTHER = "Options"
+OTHERS = "others"  # in a list of costs, as in labels.label_costs, which would load numpy
 METHODS_OF_ADAPT = ("auto", "combined", "features", "labeling-search", "ours", "lrds")
 METHODS_OF_AGGREGATE = ("shrunk", "one-coin", "dawid-skene", "majority", "soft")
 PANELS = (
@@ -260,6 +261,15 @@ def as_costs(text: str) -> dict[str, float] | Path:
     return as_file(text) or as_values("cost", text, expected, _as_cost)
 
 
+def as_prices(text: str) -> dict[str, float] | Path:
+    """Convert "0.1" or "ann=2,others=0.5", or return the path of a file."""
+    if not re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", text):
+        return as_costs(text)
+    if not 0 < float(text) < math.inf:
+        raise CrowdshotError(f"is {text}", argument="cost", found=text, expected="a number above 0")
+    return {OTHERS: float(text)}
+
+
 def as_available(text: str) -> list[str] | Path:
     """Convert "ann,bob", or return the path of a file."""
     if _is_file(text) or re.search(r"\.(csv|tsv|txt|xlsx|json|parquet)$", text, re.IGNORECASE):
@@ -421,6 +431,17 @@ MinAccuracy = Annotated[
         "--bar",
         metavar="P",
         help="The accuracy that an annotator should have. Annotators who are most likely below it come first.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Cost = Annotated[
+    Mapping[str, float] | Path | None,
+    FromText(as_prices),
+    typer.Option(
+        "--cost",
+        metavar="C|NAME=C,…|FILE",
+        help="The cost of a label: one number, or numbers of annotators, like gpt=0.002,others=0.1, or a table with the"
+        " columns annotator and cost.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -89,7 +89,7 @@ FORMATS: dict[str, KnownFormat] = {
     "prodigy": KnownFormat("prodigy", _has("answer")),
     "toloka": KnownFormat("crowd_markets:TOLOKA", _has("ASSIGNMENT:worker_id")),
     "mturk": KnownFormat("crowd_markets:MTURK", _has("HITId")),
-    "judges": KnownFormat("judges", lambda file: file.is_lines or file.is_array),
+    "judges": KnownFormat("verdicts", lambda file: file.is_lines or file.is_array),
     "turned": KnownFormat("transposed", may_be_turned),
     "wide": KnownFormat("plain_tables:WIDE", lambda file: True),
     "long": KnownFormat("plain_tables:LONG", lambda file: True),  # last: it reports what is missing in any table

@@ -1,0 +1,125 @@
+"""`crowdshot judges`: models are recognised or named, tables, JSON and page agree, bad input is one sentence."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forked import crowdshot
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write a log of four models, three of one family, and the labels of four people."""
+    rng = np.random.default_rng(5)
+    truth = rng.integers(2, size=400)
+    fooled = np.where(rng.random(400) < 0.25, 1 - truth, truth)
+
+    def flip(label, right):
+        return np.where(rng.random(400) < right, label, 1 - label)
+
+    models = {
+        "big-a": flip(fooled, 0.96),
+        "big-b": flip(fooled, 0.96),
+        "big-c": flip(fooled, 0.96),
+        "fine": flip(truth, 0.95),
+    }
+    words = ["bad", "good"]
+    log = [
+        {"model": name, "item": f"i{n}", "verdict": words[v]}
+        for name, all_ in models.items()
+        for n, v in enumerate(all_)
+    ]
+    (tmp_path / "verdicts.jsonl").write_text("\n".join(map(json.dumps, log)))
+    rows = ["item,annotator,label"]
+    for name in ("ann", "bob", "cyd", "dan"):
+        label = flip(truth, 0.85)
+        rows += [f"i{n},{name},{words[label[n]]}" for n in range(400) if rng.random() < 0.8]
+    (tmp_path / "people.csv").write_text("\n".join(rows))
+    (tmp_path / "known.csv").write_text("\n".join(["item,truth", *(f"i{n},{words[truth[n]]}" for n in range(100))]))
+    return tmp_path
+
+
+def test_models_of_a_log_are_recognised(folder: Path) -> None:
+    done = crowdshot(folder, "judges", "verdicts.jsonl", "people.csv", "--json", "--gold", "known.csv")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    by_name = {each["model"]: each for each in found["models"]}
+    assert set(by_name) == {"big-a", "big-b", "big-c", "fine"}
+    assert found["models"][0]["model"] == "fine"
+    assert by_name["fine"]["replacement"]["may_replace"] is True
+    assert by_name["big-a"]["replacement"]["may_replace"] is False
+    assert found["families"] == [["big-a", "big-b", "big-c"]]
+    assert by_name["big-a"]["family"] == ["big-b", "big-c"]
+    assert found["known"] == 100
+    assert by_name["fine"]["right"]["low"] < 0.95 < by_name["fine"]["right"]["high"]
+    assert found["people"] == 4
+    assert found["people_cost"] is None
+
+
+def test_costs_table_and_page(folder: Path, browser) -> None:
+    words = ["judges", "verdicts.jsonl", "people.csv", "--models", "big-*,fine", "--people", "skilled"]
+    prices = "big-a=0.01,big-b=0.01,big-c=0.01,fine=0.02,others=0.5"
+    options = ["--gold", "known.csv", "--cost", prices, "--out", "models.csv", "--page", "models.html"]
+    done = crowdshot(folder, *words, *options)
+    assert done.returncode == 0, done.stderr
+    assert "err together" in done.stdout
+    with open(folder / "models.csv", newline="") as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    fine = rows["fine"]
+    assert float(fine["cost"]) / float(fine["accuracy"]) == pytest.approx(float(fine["cost_per_right"]), rel=1e-4)
+    assert fine["may_replace"] == "yes"
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text))
+    page.goto((folder / "models.html").as_uri())
+    assert page.locator("#models tbody tr").count() == 5
+    assert page.locator("#first tr.chosen").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+    assert errors == []
+
+
+def test_costs_are_those_of_the_plan(folder: Path) -> None:
+    prices = "big-a=0.01,big-b=0.01,big-c=0.01,fine=0.02,others=0.5"
+    done = crowdshot(
+        folder, "judges", "verdicts.jsonl", "people.csv", "--gold", "known.csv", "--cost", prices, "--json"
+    )
+    found = json.loads(done.stdout)
+    first, plan = found["models_first"], found["models_first"]["plan"]
+    n_labels = len((folder / "people.csv").read_text().splitlines()) - 1
+    n_items = len({line.split(",")[0] for line in (folder / "people.csv").read_text().splitlines()[1:]})
+    per_item = 0.5 * n_labels / n_items
+    assert first["people_cost"] == pytest.approx(first["items"] * per_item)
+    assert plan["cost"] == pytest.approx(first["items"] * (0.05 + (1 - plan["share"]) * per_item))
+    assert plan["right"]["low"] >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("words", "keyword"),
+    [
+        (["people.csv"], "--models"),
+        (["people.csv", "--models", "gpt"], "'gpt'"),
+        (["people.csv", "--models", "*"], "no person"),
+        (["verdicts.jsonl"], "no person"),
+        (["verdicts.jsonl", "people.csv", "--promise", "1.5"], "--promise"),
+        (["verdicts.jsonl", "people.csv", "--cost", "fine=0.1"], "others=C"),
+        (["verdicts.jsonl", "people.csv", "--cost", "fin=0.1,others=1"], "'fine'"),
+        (["verdicts.jsonl", "people.csv", "--cost", "-1"], "--cost"),
+        (["verdicts.jsonl", "people.csv", "--page", "page.pdf"], "--page"),
+        (["verdicts.jsonl", "people.csv", "--multi-label"], "--multi-label"),
+        (["verdicts.jsonl", "people.csv", "--out", "people.csv"], "people.csv"),
+    ],
+)
+def test_bad_input_is_one_message_and_no_file(folder: Path, words: list[str], keyword: str) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    done = crowdshot(folder, "judges", *words)
+    assert done.returncode == 2
+    assert keyword in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(path.name for path in folder.iterdir()) == before
