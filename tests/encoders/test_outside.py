@@ -372,7 +372,7 @@ def test_onnx_of_texts(bert, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "a.onnx does not exist, expected an ONNX file"), (b"no network", r"could not be loaded \(\w+: ")],
+    [(None, "a.onnx does not exist, expected an ONNX file"), (b"no network", r"cannot be used \(\w+: ")],
 )
 def test_bad_onnx(tmp_path, content, told):
     if content is not None:

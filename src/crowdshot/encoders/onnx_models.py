@@ -7,11 +7,16 @@ the mean and standard deviation of pixels (default: ImageNet's), and ``tokenizer
 from __future__ import annotations
 
 import json
+import threading
+import weakref
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.encoders.encoder import Input
@@ -21,30 +26,65 @@ from crowdshot.encoders.outside import Loaded, checksum
 from crowdshot.encoders.text_input import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
+from crowdshot.io.limited_process import LimitedProcess
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 224  # pixels, if the network accepts any size
 LONGEST = 512  # tokens
+SECONDS, SECONDS_PER_ITEM = (
+    60,
+    10,
+)  # for which a network may load, or compute; large ones take 1 second an item on a CPU
+
+
+class OnnxNetwork:
+    """A network in a process of its own, because it may compute without end or end its process.
+
+    ``inputs`` are (name, shape); ``device`` is that of torch.
+    """
+
+    def __init__(self, file: Path, device: str) -> None:
+        self.file = file
+        self.lock = threading.Lock()
+        self.facts = {"file": str(file), "device": device, "threads": torch.get_num_threads()}
+        self.start()
+
+    def start(self) -> None:
+        self.process = LimitedProcess("encoders.onnx_session:answer_in_process", shown(self.file))
+        weakref.finalize(self, self.process.close)
+        answer, _ = self.process.ask(SECONDS, self.facts)
+        self.inputs: list[tuple[str, list[Any]]] = [(name, shape) for name, shape in answer["inputs"]]
+
+    def run(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return the first output for arrays of n items each."""
+        items = max(len(array) for array in arrays.values())
+        with self.lock:
+            if self.process.process.poll() is not None:  # killed by an earlier input
+                self.start()
+            facts = {**self.facts, "names": list(arrays)}
+            _, found = self.process.ask(SECONDS + SECONDS_PER_ITEM * items, facts, list(arrays.values()))
+        if found[0].ndim == 0 or len(found[0]) != items:
+            raise CrowdshotError(
+                f"returns an array of shape {found[0].shape} for {items} items",
+                where=shown(self.file),
+                found=found[0].shape,
+                expected="a vector for each item",
+            )
+        return found[0]
 
 
 def load_onnx(name: str, revision: str | None, device: str) -> Loaded:
-    import onnxruntime  # an extra
-
+    if find_spec("onnxruntime") is None:
+        raise ImportError("No module named 'onnxruntime'")
     file = Path(name)
     if not file.is_file():
         raise CrowdshotError("does not exist", where=shown(file), expected="an ONNX file")
     content = file.read_bytes()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
-    wanted = ["CUDAExecutionProvider"] if device.startswith("cuda") else []
-    providers = [one for one in (*wanted, "CPUExecutionProvider") if one in onnxruntime.get_available_providers()]
-    # by name instead of content, because weights may be in further files of the folder
-    session = onnxruntime.InferenceSession(str(file), options, providers=providers)
-    inputs = session.get_inputs()
-    names = [one.name for one in inputs]
+    network = OnnxNetwork(file, device)
+    names = [name for name, _ in network.inputs]
     if "input_ids" in names:
-        return Loaded(_reader(session, names, file), TextInput(), None, checksum([("", content)]))
-    if len(inputs) != 1:
+        return Loaded(_reader(network, names, file), TextInput(), None, checksum([("", content)]))
+    if len(names) != 1:
         raise CrowdshotError(
             f"has the inputs {', '.join(names)}",
             where=shown(file),
@@ -53,9 +93,12 @@ def load_onnx(name: str, revision: str | None, device: str) -> Loaded:
         )
 
     def run(x: Tensor) -> Tensor:
-        return _vectors(session.run(None, {names[0]: x.cpu().numpy()})[0])
+        return _vectors(network.run({names[0]: x.cpu().numpy()}))
 
-    return Loaded(run, _input(inputs[0].shape, file), None, checksum([("", content)]))
+    expected = _input(network.inputs[0][1], file)
+    if (blank := expected.blank()) is not None:
+        run(blank)  # finds a network that computes without end before it gets a batch
+    return Loaded(run, expected, None, checksum([("", content)]))
 
 
 def _input(shape: list[Any], file: Path) -> Input:
@@ -75,7 +118,7 @@ def _input(shape: list[Any], file: Path) -> Input:
     return ImageInput((size[0], size[1]), shape[1], mean=tuple(mean[: shape[1]]), std=tuple(std[: shape[1]]))
 
 
-def _reader(session: Any, names: list[str], file: Path) -> Any:
+def _reader(network: OnnxNetwork, names: list[str], file: Path) -> Any:
     from tokenizers import Tokenizer  # comes with the extra
 
     beside = file.with_name("tokenizer.json")
@@ -94,14 +137,14 @@ def _reader(session: Any, names: list[str], file: Path) -> Any:
         ):  # one by one: without padding, results do not depend on the batch
             ids = np.array([encoding.ids])
             every = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-            rows.append(session.run(None, {name: every[name] for name in names})[0])
+            rows.append(network.run({name: every[name] for name in names}))
         means = [row.mean(1) if row.ndim == 3 else row for row in rows]
         return torch.nn.functional.normalize(torch.from_numpy(np.concatenate(means)), dim=1)
 
     return read
 
 
-def _vectors(out: Any) -> Tensor:
+def _vectors(out: NDArray[Any]) -> Tensor:
     """Average feature maps (n, C, h, w) over positions; return anything else unchanged."""
-    found = torch.from_numpy(np.asarray(out))
+    found = torch.from_numpy(out)
     return found.mean((2, 3)) if found.ndim == 4 else found
