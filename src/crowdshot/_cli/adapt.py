@@ -142,7 +142,7 @@ def _write(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
     pages["run.json"] = partial(write_run, run=found.run, basis=basis)
-    files = write_results(clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy)
+    files = write_results(clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy, fitted.working)
     if export is not None:
         files += write_export(
             export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
@@ -193,7 +193,7 @@ def _describe_run(
         ordered=read.ordered,
         min_accuracy=options.get("min-accuracy", MIN_ACCURACY),
         left_out=summary.left_out(fitted.left_out),
-        working=working_records(read),
+        working=working_records(fitted.working),
         feature_value=summary.describe_feature_effect(effect, _n_labelled(clf)),
     )
 

@@ -102,8 +102,10 @@ def run_aggregate(
     """
     from crowdshot.io.atomic import check_folder
     from crowdshot.labels.aggregation import aggregate_labels
-    from crowdshot.labels.annotator_quality import check_min_accuracy, judge
+    from crowdshot.labels.annotator_quality import by_risk, check_min_accuracy, judge
+    from crowdshot.labels.working_times import with_working_times, working_table
     from crowdshot.report import summary
+    from crowdshot.report.result_tables import with_others
 
     check_min_accuracy(min_accuracy)
     labels = labels.expanded()
@@ -119,21 +121,30 @@ def run_aggregate(
         people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators), min_accuracy)
         if not read.several:
             _warn_duplicate_annotators(found.annotations, posterior)
+        working = working_table(read, found.annotations, posterior) if annotators or report else None
+    timed = by_risk(people) if working is None else with_working_times(by_risk(people), working)
     table = _consensus_table(read, found, method)
     files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):
-        _write_tables(found, table, people, read, {"out": out, "annotators": annotators, "top": likeliest}, top)
+        _write_tables(
+            found,
+            table,
+            with_others(timed, read.history),
+            {"out": out, "annotators": annotators, "top": likeliest},
+            top,
+        )
         if export is not None:
             from crowdshot.report.export import write_export
 
             files += write_export(export, table, found.annotations, read)
     review = None
     if report is not None:
+        assert working is not None
         options: dict[str, Any] = {"method": method, "network": network}
         options |= {"steps": steps if steps != STEPS else None}
         options |= {"method": None} if method == Aggregator.LEARNED else {}
         options |= {} if min_accuracy == MIN_ACCURACY else {"min-accuracy": min_accuracy}
-        done = Aggregated(read, found, table, people, without_gold, gold, method, options, min_accuracy)
+        done = Aggregated(read, found, table, people, working, without_gold, gold, method, options, min_accuracy)
         written, review = write_report(labels, done, report)
         files += written
     who = summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people), min_accuracy)
@@ -194,18 +205,15 @@ def _write_tables(
     found: LabelsAggregated,
     table: pd.DataFrame,
     people: pd.DataFrame,
-    read: LabelsRead,
     paths: dict[str, Path | None],
     top: int,
 ) -> None:
     from crowdshot.io.atomic import write_file
-    from crowdshot.labels.annotator_quality import by_risk
-    from crowdshot.labels.working_times import with_working_times
-    from crowdshot.report.result_tables import likeliest_table, with_others
+    from crowdshot.report.result_tables import likeliest_table
 
     tables = {
         "out": table,
-        "annotators": with_others(with_working_times(by_risk(people), read), read.history),
+        "annotators": people,
         "top": likeliest_table(found.annotations, found.consensus.probabilities, top),
     }
     for name, path in paths.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -24,6 +25,7 @@ from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_file import UNLABELLED_TASKS, LabelsRead
 from crowdshot.labels.matching import named_like, rows_of
+from crowdshot.labels.working_times import working_table
 from crowdshot.methods import MethodName, find
 from crowdshot.progress import progress
 from crowdshot.report.result_tables import check_columns
@@ -44,6 +46,11 @@ class FittedFromFiles:
     items: Items
     embeddings: Tensor
     left_out: dict[str, int | list[str]]
+
+    @cached_property
+    def working(self) -> pd.DataFrame:
+        """When, how fast and how evenly annotators work (`labels.working_times`)."""
+        return working_table(self.labels, self.clf.annotations_, self.clf.label_proba_)
 
 
 def fit(

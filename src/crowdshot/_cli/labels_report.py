@@ -39,6 +39,7 @@ class ReportFolder:
 class Aggregated:
     """What `aggregate` found: the consensus with its table, the annotators, and the consensus without gold labels.
 
+    ``working`` says when, how fast and how evenly annotators work (`labels.working_times`).
     ``gold`` maps items to known labels. ``options`` are those of the method, as typed.
     """
 
@@ -46,6 +47,7 @@ class Aggregated:
     found: LabelsAggregated
     table: pd.DataFrame
     people: pd.DataFrame
+    working: pd.DataFrame
     without_gold: LabelsAggregated
     gold: Mapping[str, str]
     method: str
@@ -85,7 +87,7 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
         "run.json": partial(write_run, run=found.run, basis=basis),
         "labels.safetensors": partial(write_labels, basis=basis, without_gold=without_gold, known=known),
     }
-    people = with_others(with_working_times(by_risk(result.people), read), read.history)
+    people = with_others(with_working_times(by_risk(result.people), result.working), read.history)
     with progress("writing files"):
         files = write_label_results(
             result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
@@ -136,7 +138,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         near_duplicates=result.read.near_duplicates,
         ordered=result.read.ordered,
         min_accuracy=result.min_accuracy,
-        working=working_records(result.read),
+        working=working_records(result.working),
         left_out=summary.left_out(result.read.left_out),
     )
 

@@ -111,7 +111,7 @@ def judge_each(
     ends = np.bincount(ann.annotator, minlength=ann.n_annotators).cumsum()
     each = [order[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     n_annotators = sum(len(rows) > 0 for rows in each)
-    votes, others = ann.vote_counts(), _OtherLabels(ann, posterior, history)
+    votes, others = ann.vote_counts(), OtherLabels(ann, posterior, history)
     evidence = [
         evidence_of(others.of(rows), ann.label[rows]) if len(rows) else None for rows in map(others.shared, each)
     ]
@@ -138,7 +138,7 @@ def judge_each(
 # ---- Do the labels depend on the items? ----------------------------------------------------------------------------
 
 
-class _OtherLabels:
+class OtherLabels:
     """Class probabilities of items by the labels of all annotators but one."""
 
     def __init__(self, ann: Annotations, posterior: Floats, history: Floats | None) -> None:
@@ -156,6 +156,12 @@ class _OtherLabels:
     def shared(self, rows: Positions) -> Positions:
         """Return the rows of labels whose items others labelled too."""
         return rows[self.n_labels[self.ann.item[rows]] > 1]
+
+    def testable(self, rows: Positions) -> Positions:
+        """Return the rows of labels whose items others labelled too or have a known class."""
+        item = self.ann.item[rows]
+        tested: Positions = rows[(self.n_labels[item] > 1) | (self.posterior[item].max(1) == 1)]
+        return tested
 
     def of(self, rows: Positions) -> Floats:
         """Return q (m, K) for labels of one annotator."""

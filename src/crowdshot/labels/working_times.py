@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.formatting import clean
+from crowdshot.formatting import clean, percent
 from crowdshot.io.cells import Ids, Positions, text
 from crowdshot.io.tables import Table
 from crowdshot.labels.annotations import Annotations
@@ -26,8 +26,15 @@ from crowdshot.labels.label_times import DAY, Times, is_of_items
 
 if TYPE_CHECKING:
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.model.parts import PosteriorMatrix
 
 LAST_ACTIVE, LABELS_PER_HOUR, MEDIAN_SECONDS = "last_active", "labels_per_hour", "median_seconds"
+# Columns of `accuracy_trends`.
+CHANGE, CHANGED_AT, BEFORE, AFTER = "accuracy_change", "changed_at", "accuracy_before", "accuracy_after"
+EARLY, LATE = "accuracy_early_in_session", "accuracy_late_in_session"
+FAST_BELOW, FAST_LABELS, FAST, SLOW = "fast_below_seconds", "fast_labels", "accuracy_fast", "accuracy_not_fast"
+TRENDS = (CHANGE, CHANGED_AT, BEFORE, AFTER, EARLY, LATE, FAST_BELOW, FAST_LABELS, FAST, SLOW)
+TEXTS = (LAST_ACTIVE, CHANGE, CHANGED_AT)  # the columns with text
 SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 UNITS = {
     **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds", "millisekunden"), "ms"),
@@ -183,7 +190,7 @@ def working_times(ann: Annotations, times: Times | None) -> pd.DataFrame:
     names = pd.Index([str(name) for name in ann.annotators], dtype=object)
     if times is None:
         return pd.DataFrame(index=names)
-    seconds = _certain(times)
+    seconds = certain_seconds(times)
     durations = np.full(len(seconds), np.nan) if times.durations is None else times.durations
     only_dates = bool((seconds[~np.isnan(seconds)] % DAY == 0).all())
     found = [_summary(seconds[rows], durations[rows], only_dates) for rows in _rows_of(ann)]
@@ -198,11 +205,11 @@ def _summary(
     """Return the values of an annotator in the columns of `working_times`."""
     known, took = seconds[~np.isnan(seconds)], durations[~np.isnan(durations)]
     per_hour, gap = _speed(known)
-    last = _written(float(known.max()), only_dates) if len(known) else None
+    last = time_text(float(known.max()), only_dates) if len(known) else None
     return last, per_hour, float(np.median(took)) if len(took) else gap
 
 
-def _certain(times: Times) -> NDArray[np.float64]:
+def certain_seconds(times: Times) -> NDArray[np.float64]:
     """Return the seconds of times, NaN for those that depend on an undecided order of day and month."""
     day_first, month_first = times.readings[0], times.readings[-1]
     return np.where(day_first == month_first, day_first, np.nan)
@@ -213,23 +220,36 @@ def _rows_of(ann: Annotations) -> list[Positions]:
     return np.split(order, np.cumsum(np.bincount(ann.annotator, minlength=ann.n_annotators))[:-1])
 
 
-def _written(seconds: float, only_date: bool) -> str:
+def time_text(seconds: float, only_date: bool) -> str:
+    """Return a time as ISO 8601 in UTC."""
     written = datetime.fromtimestamp(int(seconds // 1), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return written[:10] if only_date else written
 
 
-def with_working_times(people: pd.DataFrame, labels: LabelsRead) -> pd.DataFrame:
-    """Return a table of annotators, whose first column has their names, with the columns of `working_times`."""
+def working_table(labels: LabelsRead, ann: Annotations, posterior: PosteriorMatrix) -> pd.DataFrame:
+    """Return `working_times` and `accuracy_trends.accuracy_trends` of the annotators, the columns with any value.
+
+    ``posterior`` (N, K) has the class probabilities of the items of ``ann``, which has the labels and maybe more items.
+    """
     found = working_times(labels.annotations, labels.times)
+    if labels.times is None:
+        return found
+    from crowdshot.labels.accuracy_trends import trends_of  # here, as importing scipy.stats takes a second
+
+    trends = trends_of(labels, ann, posterior)
+    return pd.concat([found, trends.loc[:, trends.notna().any()]], axis=1)
+
+
+def with_working_times(people: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of annotators, whose first column has their names, with the columns of `working_table`."""
     if not len(found.columns):
         return people
     names: Ids = people.iloc[:, 0].astype(str).to_numpy()
     return people.assign(**{name: found[name].reindex(names).to_numpy() for name in found})
 
 
-def working_records(labels: LabelsRead) -> dict[str, dict[str, Any]]:
-    """Return the rows of `working_times` by the annotators' names as pages show them, without unknown values."""
-    found = working_times(labels.annotations, labels.times)
+def working_records(found: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the rows of a table such as `working_times` by names as pages show them, without unknown values."""
     rows = found.to_dict("index")
     known = {clean(name): {key: value for key, value in row.items() if pd.notna(value)} for name, row in rows.items()}
     return {name: row for name, row in known.items() if row}
@@ -254,4 +274,43 @@ def describe_working(known: Mapping[str, Any]) -> str:
     if MEDIAN_SECONDS in known:
         parts.append(f"median {_short(known[MEDIAN_SECONDS])} seconds per label")
     sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}."
+    return "" if not parts else f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def describe_trends(known: Mapping[str, Any]) -> list[str]:
+    r"""Return sentences on how an annotator's accuracy changes; ``known`` has columns of `TRENDS`.
+
+    >>> describe_trends({"accuracy_change": "fell", "changed_at": "2026-03-04", "accuracy_before": 0.91,
+    ...                  "accuracy_after": 0.64})
+    ['Accuracy fell from 91\xa0% to 64\xa0% on 2026-03-04.']
+    """
+    out = []
+    if CHANGE in known:
+        day, _, clock = known.get(CHANGED_AT, "").partition("T")
+        when = f" on {day}" + (f" {clock[:5]} UTC" if clock else "") if day else ""
+        out.append(f"Accuracy {known[CHANGE]} from {percent(known[BEFORE])} to {percent(known[AFTER])}{when}.")
+    if EARLY in known:
+        verb = "falls" if known[LATE] < known[EARLY] else "rises"
+        out.append(
+            f"Within sessions, accuracy {verb} from {percent(known[EARLY])} early to {percent(known[LATE])} late."
+        )
+    if FAST in known:
+        out.append(
+            f"{known[FAST_LABELS]:,.0f} answers in less than {known[FAST_BELOW]:.3g} seconds are less accurate:"
+            f" {percent(known[FAST])}, the others {percent(known[SLOW])}."
+        )
+    return out
+
+
+def warning_signs(known: Mapping[str, Any]) -> list[str]:
+    """Return short names of the findings that are a reason to talk to the annotator.
+
+    >>> warning_signs({"accuracy_change": "fell gradually", "accuracy_fast": 0.5})
+    ['accuracy fell', 'fast answers are worse']
+    """
+    signs = {
+        "accuracy fell": str(known.get(CHANGE, "")).startswith("fell"),
+        "worse late in sessions": EARLY in known and known[LATE] < known[EARLY],
+        "fast answers are worse": FAST in known,
+    }
+    return [name for name, found in signs.items() if found]

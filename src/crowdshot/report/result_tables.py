@@ -22,7 +22,7 @@ from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.spelling import members, names_of
-from crowdshot.labels.working_times import with_working_times
+from crowdshot.labels.working_times import LABELS_PER_HOUR, LAST_ACTIVE, MEDIAN_SECONDS, TRENDS, with_working_times
 from crowdshot.model.parts import MANY, PosteriorMatrix
 from crowdshot.model.posteriors import expected_rank, top_classes
 
@@ -41,9 +41,7 @@ RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in 
         "right",
         "wrong",
         "p_below",
-        "last_active",
-        "labels_per_hour",
-        "median_seconds",
+        *(LAST_ACTIVE, LABELS_PER_HOUR, MEDIAN_SECONDS, *TRENDS),
         "true",
         "observed",
         "probability",
@@ -153,6 +151,7 @@ def write_results(
     pages: Writers | None = None,
     share: bool = False,
     min_accuracy: float = MIN_ACCURACY,
+    working: pd.DataFrame | None = None,
 ) -> list[Path]:
     """Write consensus.csv, annotators.csv, confusion.csv and model.safetensors to a folder, all of them or none.
 
@@ -172,6 +171,8 @@ def write_results(
         Whether the classifier is written without labels (`CrowdClassifier.save`).
     min_accuracy : float
         The accuracy that an annotator should have. Annotators who are most likely below it come first.
+    working : DataFrame, optional
+        When and how fast annotators work (`crowdshot.labels.working_times`), for annotators.csv.
 
     Returns
     -------
@@ -180,9 +181,10 @@ def write_results(
     """
     consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.label_proba_)
     people = by_risk(clf.judge_annotators(min_accuracy))
+    people = people if working is None else with_working_times(people, working)
     tables = {
         "consensus": consensus,
-        "annotators": people if labels is None else with_others(with_working_times(people, labels), labels.history),
+        "annotators": people if labels is None else with_others(people, labels.history),
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
     writers: Writers = {

@@ -68,11 +68,15 @@ class Answer(NamedTuple):
 
 
 class State(NamedTuple):
-    """The valid labels up to a row, one per annotator and item, and the (item, annotator) pairs without one."""
+    """The valid labels up to a row, one per annotator and item, and the (item, annotator) pairs without one.
+
+    ``at`` has the times of the labels, in seconds since 1970.
+    """
 
     row: int
     labels: list[Answer]
     withdrawn: set[tuple[str, str]]
+    at: list[float]
 
 
 class Point(NamedTuple):
@@ -194,19 +198,19 @@ class Journal:
 
     def state(self, until: int | None = None) -> State:
         """Return the valid labels up to a row; of several answers, the last one that was not withdrawn counts."""
-        query = "SELECT row, item, annotator, label, source FROM labels WHERE row <= ? ORDER BY row"
+        query = "SELECT row, item, annotator, label, source, at FROM labels WHERE row <= ? ORDER BY row"
         with self._lock:
             rows = self._db.execute(query, (2**62 if until is None else until,)).fetchall()
-        answers: dict[tuple[str, str], dict[str, str]] = {}
-        for _, item, annotator, label, source in rows:
+        answers: dict[tuple[str, str], dict[str, tuple[str, float]]] = {}
+        for _, item, annotator, label, source, at in rows:
             by_source = answers.setdefault((item, annotator), {})
             by_source.pop(source, None)
             if label is not None:
-                by_source[source] = label
-        labels = [
-            Answer(*pair, label, source) for pair, found in answers.items() for source, label in [*found.items()][-1:]
-        ]
-        return State(rows[-1][0] if rows else 0, labels, {pair for pair, found in answers.items() if not found})
+                by_source[source] = label, at
+        valid = [(pair, *[*found.items()][-1]) for pair, found in answers.items() if found]
+        labels = [Answer(*pair, label, source) for pair, source, (label, _) in valid]
+        withdrawn = {pair for pair, found in answers.items() if not found}
+        return State(rows[-1][0] if rows else 0, labels, withdrawn, [at for _, _, (_, at) in valid])
 
     def by_start(self, start: str) -> list[Answer]:
         """Return the current state of each answer whose source starts with ``start``."""

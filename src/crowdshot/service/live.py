@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels.working_times import working_table, working_times
 from crowdshot.model.parts import Sizes
 from crowdshot.service import live_page
 from crowdshot.service.assignments import Waiting
@@ -27,6 +28,7 @@ from crowdshot.service.journal import Answer, Decision, Journal, plain
 from crowdshot.service.snapshot import Fitted, Review, Sources, Version, expected_answers, fit
 
 MOST_CLASSES = 1_000  # the page and the questions take longer than a label with more
+MOST_TESTED = 20_000  # labels; with more, tests of annotators over time would delay new versions
 QUIET = 0.3  # seconds without a label after which a fit begins
 MOST_WAIT = 3.0  # seconds after which a fit begins even if labels keep coming
 KEEP_ALIVE = 15.0  # seconds between keep-alive messages to an open page
@@ -329,7 +331,12 @@ def make_version(sources: Sources, journal: Journal, data: Path, until: int | No
     )
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_accepted)
-    version = Version(point.number, *args)
+    if ann.n_labels <= MOST_TESTED:
+        table = working_table(read, ann, posterior)
+    else:
+        table = working_times(read.annotations, read.times)
+    working = {name: row.dropna().to_dict() for name, row in table.iterrows()}
+    version = Version(point.number, *args, working={name: row for name, row in working.items() if row})
     recent: Counter[str] = Counter()
     for annotator, number in journal.recent(live_page.RECENT).items():
         recent[version.names.get(annotator, annotator)] += number

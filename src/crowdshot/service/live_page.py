@@ -13,6 +13,7 @@ from crowdshot.formatting import clean, percent, plural
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
 from crowdshot.labels.consensus import THRESHOLD, Floats, is_overruled, review_kinds, uncertainty
+from crowdshot.labels.working_times import describe_trends, describe_working, warning_signs
 from crowdshot.report import summary
 from crowdshot.report.page.item_map import thumbnails
 from crowdshot.report.page.templates import STYLES, Inline, fill, inline
@@ -28,7 +29,10 @@ FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
 
 
 class Person(NamedTuple):
-    """An annotator; ``recent`` counts the labels of the last minutes. Flags take too long to compute here."""
+    """An annotator; ``recent`` counts the labels of the last minutes. Flags take too long to compute here.
+
+    ``signs`` and ``sentences`` say when, how fast and how evenly the annotator works.
+    """
 
     name: str
     n_labels: int
@@ -37,6 +41,8 @@ class Person(NamedTuple):
     high: float
     recent: int
     flag: None = None
+    signs: Sequence[str] = ()
+    sentences: Sequence[str] = ()
 
 
 class Item(NamedTuple):
@@ -140,7 +146,16 @@ def gather(
     rows = rows[np.argsort(-uncertainty(posterior[rows]), kind="stable")][:MOST_ITEMS]
     pictures = thumbnails({i: around.files[i] for i in rows.tolist() if i < len(around.files)}, THUMBNAIL)
     people = [
-        Person(clean(row.annotator), row.n_labels, row.accuracy, row.low, row.high, recent.get(row.annotator, 0))
+        Person(
+            clean(row.annotator),
+            row.n_labels,
+            row.accuracy,
+            row.low,
+            row.high,
+            recent.get(row.annotator, 0),
+            signs=warning_signs(row.working),
+            sentences=[describe_working(row.working), *describe_trends(row.working)],
+        )
         for row in sorted(version.annotators, key=lambda row: row.high)
     ]
     return Facts(

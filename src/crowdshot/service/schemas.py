@@ -138,6 +138,7 @@ class Annotator(BaseModel):
     accuracy: Share
     low: Share
     high: Share
+    working: dict[str, str | float] = {}
 
 
 class Annotators(BaseModel):

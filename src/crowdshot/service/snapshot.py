@@ -25,6 +25,7 @@ from crowdshot.labels.annotator_quality import AnnotatorPriors, judge
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.consensus import THRESHOLD, Floats
 from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.label_times import Times, in_time
 from crowdshot.labels.matching import file_finder, match_files, named_like
 from crowdshot.service.journal import Answer, Journal, State
 from crowdshot.service.schemas import Annotator
@@ -73,6 +74,8 @@ class Version:
         Unknown classes and items, whose labels wait for a decision.
     reviews : bool
         Whether labels of unknown classes are held.
+    working : dict
+        When, how fast and how evenly annotators work, by name (`labels.working_times.working_table`).
     page : str
         The live page as HTML.
     """
@@ -91,6 +94,7 @@ class Version:
     names: dict[str, str] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
     reviews: bool = False
+    working: dict[str, dict[str, Any]] = field(default_factory=dict)
     page: str = field(default="", repr=False)
 
     @cached_property
@@ -170,7 +174,14 @@ class Version:
         table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
         return [
-            Annotator(annotator=str(name), n_labels=n, accuracy=accuracy, low=low, high=high)
+            Annotator(
+                annotator=str(name),
+                n_labels=n,
+                accuracy=accuracy,
+                low=low,
+                high=high,
+                working=self.working.get(str(name), {}),
+            )
             for name, n, accuracy, low, high in rows
             if n
         ]
@@ -235,19 +246,22 @@ class Review:
         decided = {(each.kind, each.name): each.becomes for each in journal.decisions()}
         return cls(sources.classes | frozenset(listed), decided)
 
-    def sort(self, sources: Sources, labels: Sequence[Answer]) -> tuple[list[Answer], list[Held]]:
-        """Return the labels to use, with the names that were decided, and the classes and items that are held."""
+    def sort(self, sources: Sources, labels: Sequence[Answer]) -> tuple[dict[int, Answer], list[Held]]:
+        """Return the labels to use, with the names that were decided, and the classes and items that are held.
+
+        The labels to use are {position: label}.
+        """
         known_class = self._by_name("class", {str(each.label) for each in labels}, partial(self._is_class, sources))
         is_item = _item_test(sources, {each.item for each in labels} | {name or "" for name in self.decided.values()})
         known_item = self._by_name("item", {each.item for each in labels}, is_item)
-        used, held = [], dict[tuple[str, str], list[Answer]]()
-        for each in labels:
+        used, held = dict[int, Answer](), dict[tuple[str, str], list[Answer]]()
+        for position, each in enumerate(labels):
             names = known_item[each.item], known_class[str(each.label)]
             unknown = [pair for pair, name in zip(_names_of(each), names, strict=True) if name is False]
             for pair in unknown:
                 held.setdefault(pair, []).append(each)
             if not unknown and None not in names:
-                used.append(each._replace(item=str(names[0]), label=str(names[1])))
+                used[position] = each._replace(item=str(names[0]), label=str(names[1]))
         often = sorted(held, key=lambda pair: -len(held[pair]))
         likes = [self._like(sources, *pair) for pair in often[:MOST_LIKES]]
         likes += [""] * (len(often) - len(likes))
@@ -312,11 +326,15 @@ class Fitted(NamedTuple):
 def fit(sources: Sources, later: State, review: Review | None = None) -> Fitted | None:
     """Aggregate all labels and fit the classifier; None if there are no labels to use."""
     review = review or Review()
-    parts = [part for part in (_without(part, later.withdrawn) for part in sources.parts) if part.annotations.n_labels]
-    labels, held = review.sort(sources, later.labels)
-    if labels:
-        frame = pd.DataFrame([answer[:3] for answer in labels], columns=list(Columns()), dtype=object)
-        parts.append(LabelsRead(Annotations.from_frame(frame, Columns(), source="the journal")))
+    used, held = review.sort(sources, later.labels)
+    newer = {(answer.item, answer.annotator) for answer in used.values()}  # these labels replace those of the files
+    parts = [_without(part, later.withdrawn) for part in sources.parts]
+    parts = [_without(part, newer) for part in parts if part.annotations.n_labels]
+    if used:
+        frame = pd.DataFrame([answer[:3] for answer in used.values()], columns=list(Columns()), dtype=object)
+        times = Times(np.array([later.at[position] for position in used]))
+        ann, kept = in_time(frame, Columns(), times, "the journal")
+        parts.append(LabelsRead(ann, times=kept))
     if not parts:
         return None
     read = sources.read(parts)

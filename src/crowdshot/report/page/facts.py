@@ -22,6 +22,7 @@ from crowdshot.labels.auditing import Audit
 from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, agreed, agreeing_labels
 from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.spelling import Twins
+from crowdshot.labels.working_times import warning_signs
 from crowdshot.progress import progress
 from crowdshot.report.page.annotator_summaries import (
     EXAMPLES_EACH,
@@ -288,7 +289,12 @@ class Facts:
 
     @property
     def flagged(self) -> list[Person]:
-        return [person for person in self.people if person.flag or person.duplicates]
+        return [person for person in self.people if person.flag or person.duplicates or self.signs(person)]
+
+    def signs(self, person: Person) -> list[str]:
+        """Return what is worth knowing about the annotator's accuracy over time (`labels.accuracy_trends`)."""
+        known = self.run.working.get(person.name)
+        return warning_signs(known) if known else []
 
     def accepted(self, confidence: float = THRESHOLD) -> Level:
         return at(self.levels, confidence)

@@ -112,7 +112,10 @@ def _shares(people: Sequence[tuple[str, int]]) -> str:
 
 def _talk(found: Facts) -> Step | None:
     """Recommend talking to flagged annotators and to pairs with the same answers."""
-    flagged = [f"{apart(person.name)} ({person.flag.name})" for person in found.flagged if person.flag]
+    signs = [
+        (person.name, [*([person.flag.name] if person.flag else []), *found.signs(person)]) for person in found.flagged
+    ]
+    flagged = [f"{apart(name)} ({', '.join(some)})" for name, some in signs if some]
     pairs = {tuple(sorted((person.name, other.name))): other for person in found.people for other in person.duplicates}
     sentences = [f"Talk to {_some(flagged, ', ')}."] if flagged else []
     if pairs:

@@ -21,7 +21,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import MIN_ACCURACY, check_min_accuracy, judge
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.spelling import Twins
-from crowdshot.labels.working_times import LAST_ACTIVE
+from crowdshot.labels.working_times import TEXTS
 from crowdshot.report.page.basis import Basis, compare_gold
 from crowdshot.report.page.facts import Run
 
@@ -112,7 +112,7 @@ def _run(saved: Mapping[str, Any]) -> Run:
 
 def _working(known: Mapping[str, Any]) -> dict[str, Any]:
     """Return when and how fast an annotator works, after a check of the types."""
-    return {name: _text(value) if name == LAST_ACTIVE else float(value) for name, value in known.items()}
+    return {name: _text(value) if name in TEXTS else float(value) for name, value in known.items()}
 
 
 def _text(value: Any) -> str:
