@@ -194,3 +194,15 @@ def test_too_many_classes_and_annotators_are_refused():
     with pytest.raises(CrowdshotError, match="2 annotators and 2 classes, too many") as error:
         expected_answers(ann, csr_array(np.eye(2)), AnnotatorPriors({}))
     assert error.value.argument == "labels"
+
+
+def test_labels_have_the_times_at_which_they_arrived(service, crowd):
+    with service([crowd[0]]) as client:
+        before = client.get("/v1/annotators").json()
+        assert not any(person["working"] for person in before["annotators"])
+        say(client, ("i35", "ann", "cat"), ("i0", "bob", "cat"))
+        after(client, before["version"])
+        people = {person["annotator"]: person for person in client.get("/v1/annotators").json()["annotators"]}
+        assert [name for name, person in people.items() if "last_active" in person["working"]] == ["ann", "bob"]
+        assert people["bob"]["n_labels"] == 30  # the new label replaces that of the file
+        assert "Last active" in client.get("/").text

@@ -226,7 +226,8 @@ def fast_answers(scores: Scores, durations: Floats) -> Tested | None:
     z = -_differences(scores.score, scores.information, splits)
     at = int(splits[z.argmax()])
     fast, slow = scores.accuracy_of(slice(at)), scores.accuracy_of(slice(at, None))
-    found = {FAST_BELOW: float(durations[at]), FAST_LABELS: at, FAST: fast, SLOW: slow}
+    between = float(durations[at - 1 : at + 1].clip(SAME_MOMENT).prod()) ** 0.5
+    found = {FAST_BELOW: between, FAST_LABELS: at, FAST: fast, SLOW: slow}
     return Tested(_p_value(scores, float(z.max()), statistic) if fast < slow else 1.0, found)
 
 
