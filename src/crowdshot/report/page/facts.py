@@ -292,7 +292,7 @@ class Facts:
         return [person for person in self.people if person.flag or person.duplicates or self.signs(person)]
 
     def signs(self, person: Person) -> list[str]:
-        """Return what is worth knowing about the annotator's accuracy over time (`labels.accuracy_trends`)."""
+        """Return the warning signs in the annotator's accuracy over time (`labels.accuracy_trends`)."""
         known = self.run.working.get(person.name)
         return warning_signs(known) if known else []
 
