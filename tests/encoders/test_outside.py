@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from crowdshot import CrowdClassifier, CrowdshotError, load_encoder
+from crowdshot import CrowdClassifier, CrowdshotError, load_encoder, save_encoder
 from crowdshot.encoders import outside
 from crowdshot.encoders.outside import _load
 from crowdshot.encoders.shipped import LIBRARIES
@@ -169,6 +169,36 @@ def test_a_file_from_elsewhere_loads_no_network_unless_that_is_allowed(dino, pic
     monkeypatch.setattr(outside, "_load", _load)
     assert len(CrowdClassifier.load(file, allow_outside=True).predict(pictures)) == 6
     assert call("predict", file, "--images", folder, "--allow-outside").code == 0
+
+
+def test_encoder_files_from_elsewhere_need_consent_in_every_command(dino, pictures, tmp_path, monkeypatch, call):
+    file, folder, labels = tmp_path / "encoder.safetensors", tmp_path / "photos", tmp_path / "labels.csv"
+    save_encoder(load_encoder(f"hf:{dino}"), file)
+    (folder / "a").mkdir(parents=True)
+    for i, picture in enumerate(pictures):
+        picture.save(folder / "a" / f"{i}.png")
+    rows = "".join(f"a/{i}.png,{who},{'red' if i < 3 else 'blue'}\n" for i in range(6) for who in "xyz")
+    labels.write_text("item,annotator,label\n" + rows)
+    items = ("--images", folder, "--encoder", file)
+    commands = {
+        "adapt": ("adapt", labels, *items, "--out", tmp_path / "out"),
+        "next": ("next", labels, *items, "--out", tmp_path / "questions.csv"),
+        "embed": ("embed", folder, "--encoder", file, "--out", tmp_path / "features.npz"),
+    }
+    for line in commands.values():
+        _load.cache_clear()
+        monkeypatch.setattr(outside, "_named", set())  # as in another process
+        monkeypatch.setattr(outside, "_stays_allowed", False)
+        monkeypatch.setattr(outside, "_load", lambda *_: pytest.fail("it was loaded"))
+        done = call(*line)
+        assert done.code == 2
+        assert "--allow-outside" in done.err
+        assert not line[-1].exists()
+        monkeypatch.setattr(outside, "_load", _load)
+        assert call(*line, "--allow-outside").code == 0
+    monkeypatch.setattr(outside, "_stays_allowed", False)
+    monkeypatch.setattr(outside, "_load", lambda *_: pytest.fail("it was loaded"))
+    assert call("report", tmp_path / "out").code == 0  # which embeds nothing
 
 
 def test_a_pooler_that_was_never_trained_is_not_used(dino, pictures, tmp_path):

@@ -16,6 +16,7 @@ from crowdshot._cli.options import (
     METHODS_OF_AGGREGATE,
     MIN_ACCURACY,
     OUTPUT,
+    AllowOutside,
     AsJson,
     Copies,
     EncoderName,
@@ -270,6 +271,7 @@ def adapt(
     features: Features = None,
     texts: Texts = None,
     encoder: EncoderName = None,
+    allow_outside: AllowOutside = False,
     method: Annotated[
         str,
         typer.Option(metavar="NAME", help="The learning method; see `crowdshot methods`.", rich_help_panel=METHOD),
@@ -331,7 +333,9 @@ def adapt(
         message = f"is {method!r}, which does not use items"
         expected = "a method listed by `crowdshot methods`"
         raise CrowdshotError(message, argument="method", found=method, expected=expected, hint=hint)
-    items = ItemFiles(images, features, encoder, reading.skip_bad, texts, processes, engine.value, reading.sheet)
+    items = ItemFiles(
+        images, features, encoder, reading.skip_bad, texts, processes, engine.value, reading.sheet, allow_outside
+    )
     exported = None if export is None else Export(export, threshold, copies)
     output = Output(out, overwrite)
     result = run_adapt(

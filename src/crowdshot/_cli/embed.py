@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, AsJson, Engine, EngineName, Processes
+from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, AllowOutside, AsJson, Engine, EngineName, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
@@ -44,6 +44,7 @@ def run_embed(
     skip_bad: bool = False,
     processes: int = 1,
     engine: str = "local",
+    allow_outside: bool = False,
 ) -> Embedded:
     """Embed a folder of images and write ids, features and labels (the folder of each image) to an .npz file.
 
@@ -59,7 +60,7 @@ def run_embed(
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .npz")
     with progress("loading the encoder"):
-        network = _load_image_encoder(encoder, images)
+        network = _load_image_encoder(encoder, images, allow_outside)
     item_files = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
     item_files.embed_ahead(item_files.open().paths, network, precision)
     ids: list[str] = []
@@ -86,11 +87,11 @@ def run_embed(
     )
 
 
-def _load_image_encoder(name: str, images: Path) -> Encoder:
+def _load_image_encoder(name: str, images: Path, allow_outside: bool) -> Encoder:
     from crowdshot.encoders.encoder_files import load_encoder
     from crowdshot.encoders.image_input import list_images
 
-    network = load_encoder(name)
+    network = load_encoder(name, allow_outside)
     if network.input is None or network.input.kind != "images":
         list_images(images)  # report problems with the folder first
         message = f"is {name!r}, which does not take images"
@@ -157,6 +158,7 @@ def embed(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out unreadable images.", rich_help_panel=INPUT)
     ] = False,
+    allow_outside: AllowOutside = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,
     as_json: AsJson = False,
@@ -168,7 +170,7 @@ def embed(
     """
     from crowdshot.report.summary import left_out
 
-    result = run_embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value)
+    result = run_embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value, allow_outside)
     for line in left_out(result.left_out):
         note(f"left out: {line}")
     if as_json:

@@ -166,6 +166,8 @@ class ItemFiles:
         Where these processes run: "local" or "ray".
     sheet : str, optional
         The sheet with the texts, if a workbook has several.
+    allow_outside : bool
+        Whether files of encoders may use networks of other libraries, for the rest of the process.
     """
 
     images: Path | None = None
@@ -176,6 +178,7 @@ class ItemFiles:
     processes: int = 1
     engine: str = "local"
     sheet: str | None = None
+    allow_outside: bool = False
 
     def __post_init__(self) -> None:
         for kind in ITEMS:
@@ -200,6 +203,10 @@ class ItemFiles:
             open_items,  # here, as labels alone need not wait for torch
         )
 
+        if self.allow_outside:
+            from crowdshot.encoders.outside import stay_allowed
+
+            stay_allowed(True)
         if self.texts is None:
             return open_items(self.images, self.features, mixed, wanted)
         other = "images" if self.images else "features" if self.features else None
@@ -260,7 +267,7 @@ class ItemFiles:
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""
-        names = ("images", "features", "texts", "encoder", "skip_bad")
+        names = ("images", "features", "texts", "encoder", "skip_bad", "allow_outside")
         return {name.replace("_", "-"): getattr(self, name) for name in names}
 
 

@@ -15,6 +15,7 @@ from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
     METHOD,
     OUTPUT,
+    AllowOutside,
     AsJson,
     EncoderName,
     Features,
@@ -467,6 +468,7 @@ def ask_next(
     features: Features = None,
     texts: Texts = None,
     encoder: EncoderName = None,
+    allow_outside: AllowOutside = False,
     cost: Annotated[
         Mapping[str, float] | Path | None,
         FromText(as_costs),
@@ -528,7 +530,9 @@ def ask_next(
     """
     from crowdshot._cli.inputs import ItemFiles
 
-    items = ItemFiles(images, features, encoder, reading.skip_bad, texts, sheet=reading.sheet)
+    items = ItemFiles(
+        images, features, encoder, reading.skip_bad, texts, sheet=reading.sheet, allow_outside=allow_outside
+    )
     result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
     shown = table if as_json else for_annotators(table)
     print_result(result, as_json, shown if out is None else None, "questions")

@@ -353,8 +353,8 @@ AllowOutside = Annotated[
     bool,
     typer.Option(
         "--allow-outside",
-        help="Allow the model's file to use a network of another library, which is then downloaded or read from another"
-        " file. Only for files that you trust.",
+        help="Allow the file of a model or encoder to use a network of another library, which is then downloaded or"
+        " read from another file. Only for files that you trust.",
         rich_help_panel=METHOD,
     ),
 ]

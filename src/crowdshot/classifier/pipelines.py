@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.saving import fill, state_of
+from crowdshot.encoders.outside import allowed
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.extras import missing_packages_explained
 from crowdshot.formatting import first_line, listing, shown
@@ -82,7 +83,7 @@ def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
     write_safetensors(path, tensors, {**card, "kind": KIND})
 
 
-def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Pipeline:
+def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = (), allow_outside: bool = False) -> Pipeline:
     """Load a pipeline that `save_pipeline` wrote.
 
     Parameters
@@ -91,6 +92,8 @@ def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> 
         The .safetensors file.
     trusted : sequence of str
         Full names of further types to load, which skops does not know to be safe.
+    allow_outside : bool
+        Whether the file may use a network of another library, which is then downloaded or read from another file.
 
     Returns
     -------
@@ -134,7 +137,8 @@ def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> 
             expected="steps that crowdshot saved",
         ) from None
     clf = CrowdClassifier()
-    fill(clf, tensors, card, path)
+    with allowed(allow_outside):
+        fill(clf, tensors, card, path)
     pipeline.steps[-1] = (name, clf)
     assert isinstance(pipeline, Pipeline)
     return pipeline

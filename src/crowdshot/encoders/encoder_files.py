@@ -151,7 +151,8 @@ def encoder_from_state(
             _check_fit(_sketch(architecture, arguments).state_dict(), tensors)
             encoder = build_encoder(architecture, arguments, source, rest)
         encoder.module.load_state_dict(dict(tensors))
-        if check:
+        refused = not all(getattr(part, "is_allowed", True) for part in encoder.module.modules())
+        if check and not refused:  # a network of another library is refused when it is used
             encoder.n_features_out  # noqa: B018  raises an error if the input does not fit the network
     except CrowdshotError as error:
         raise _in_file(error, name) from None
