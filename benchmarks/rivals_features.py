@@ -120,11 +120,11 @@ def one_hot(labels: NDArray[np.int64], K: int) -> Floats:
     return np.eye(K)[labels]
 
 
-ALONE = (VOTE, "one-coin", "Dawid–Skene")
+ALONE = (VOTE, "one-coin", "Dawid–Skene", "EBCC")
 RIVALS: dict[str, Rival] = {
     **{name: partial(alone, name) for name in ALONE},
     **{f"{name} + regression": partial(then_regression, name) for name in ALONE},
-    **{f"{name} + discriminant": partial(then_discriminant, name) for name in ALONE[1:]},
+    **{f"{name} + discriminant": partial(then_discriminant, name) for name in ("one-coin", "Dawid–Skene")},
     "regression in EM": regression_in_em,
     "prototypes": prototypes,
     "CROWDLAB": crowdlab,
