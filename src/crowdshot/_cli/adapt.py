@@ -15,10 +15,12 @@ from crowdshot._cli.options import (
     METHOD,
     METHODS_OF_AGGREGATE,
     MIN_ACCURACY,
+    OTHERS,
     OUTPUT,
     AllowOutside,
     AsJson,
     Copies,
+    Cost,
     EncoderName,
     Engine,
     EngineName,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from crowdshot._cli.fitting import FittedFromFiles
     from crowdshot._cli.inputs import ItemFiles, LabelFiles, Output
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.labels.label_costs import Money
     from crowdshot.report.export import Export
     from crowdshot.report.page import facts
     from crowdshot.report.page.basis import Basis
@@ -64,6 +67,7 @@ def run_adapt(
     anonymous: bool = False,
     share: bool = False,
     min_accuracy: float = MIN_ACCURACY,
+    cost: Mapping[str, float] | Path | None = None,
 ) -> Result:
     """Write consensus, annotators, confusion matrices, a classifier and a report to a folder.
 
@@ -87,6 +91,8 @@ def run_adapt(
         Whether to write the classifier without labels, names and ids.
     min_accuracy : float
         The accuracy that an annotator should have.
+    cost : mapping or Path, optional
+        The cost of a label of each annotator; see `crowdshot.labels.label_costs`.
     """
     with progress("loading libraries"):
         from crowdshot._cli.fitting import fit
@@ -98,6 +104,9 @@ def run_adapt(
         from crowdshot.report.page.estimator_report import feature_effect
 
     check_min_accuracy(min_accuracy)
+    if anonymous and cost is not None and (isinstance(cost, Path) or set(cost) != {OTHERS}):
+        message = "cannot name annotators together with anonymous"
+        raise CrowdshotError(message, argument="cost", expected="one number for all of them")
     check_folder(output.out, output.overwrite)
     if export is not None:
         export.check(item_files.images, output.out)
@@ -118,13 +127,30 @@ def run_adapt(
         options["min-accuracy"] = min_accuracy
     if export is not None:
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
+    if cost is not None:
+        options["cost"] = cost
     run = _describe_run(labels, item_files, fitted, options, effect)
     with progress("preparing the report"):
         basis = Basis.of_classifier(clf, fitted.embeddings, min_accuracy)
+        money = None if cost is None else _money(basis, cost)
+        run = run if money is None else _with_money(run, money)
         found = facts.gather_facts(basis, run)
     with progress("writing files"):
-        files = _write(fitted, found, basis, output, export, share)
-    return _result(labels, fitted, found, effect, export, files)
+        files = _write(fitted, found, basis, output, export, share, money)
+    return replace(_result(labels, fitted, found, effect, export, files), money=money)
+
+
+def _money(basis: Basis, cost: Mapping[str, float] | Path) -> Money:
+    from crowdshot.labels.label_costs import costs_of, count_money
+
+    ann = basis.annotations
+    return count_money(ann, basis.posterior, basis.people["accuracy"].to_numpy(), costs_of(cost, ann))
+
+
+def _with_money(run: facts.Run, money: Money) -> facts.Run:
+    from crowdshot.labels.label_costs import describe_costs, describe_money
+
+    return replace(run, money=describe_money(money), costs=describe_costs(money))
 
 
 def _write(
@@ -134,6 +160,7 @@ def _write(
     output: Output,
     export: Export | None,
     share: bool,
+    money: Money | None,
 ) -> list[Path]:
     from crowdshot.report.export import write_export
     from crowdshot.report.page.page_writer import write_page, write_sheets
@@ -143,7 +170,9 @@ def _write(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
     pages["run.json"] = partial(write_run, run=found.run, basis=basis)
-    files = write_results(clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy, fitted.working)
+    files = write_results(
+        clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy, fitted.working, money
+    )
     if export is not None:
         files += write_export(
             export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
@@ -305,6 +334,7 @@ def adapt(
         ),
     ] = False,
     min_accuracy: MinAccuracy = MIN_ACCURACY,
+    cost: Cost = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
@@ -339,6 +369,6 @@ def adapt(
     exported = None if export is None else Export(export, threshold, copies)
     output = Output(out, overwrite)
     result = run_adapt(
-        reading.of(labels), items, output, method, settings or {}, exported, anonymous, share, min_accuracy
+        reading.of(labels), items, output, method, settings or {}, exported, anonymous, share, min_accuracy, cost
     )
     print_result(result, as_json)

@@ -20,6 +20,7 @@ from crowdshot._cli.options import (
     MIN_ACCURACY,
     OUTPUT,
     AsJson,
+    Cost,
     ExportFolder,
     File,
     Labels,
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.columns import Columns
+    from crowdshot.labels.consensus import Floats
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.label_costs import Money
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
     from crowdshot.report.summary import AnnotatorAgreement, AnnotatorTable, Result, Review
@@ -72,6 +75,7 @@ def run_aggregate(
     network: Path | None = None,
     report: ReportFolder | None = None,
     min_accuracy: float = MIN_ACCURACY,
+    cost: Mapping[str, float] | Path | None = None,
 ) -> tuple[Result, pd.DataFrame]:
     """Return the result and a table with the consensus label, confidence, label count and agreement of each item.
 
@@ -99,6 +103,8 @@ def run_aggregate(
         The folder for all results and a report.
     min_accuracy : float
         The accuracy that an annotator should have.
+    cost : mapping or Path, optional
+        The cost of a label of each annotator; see `crowdshot.labels.label_costs`.
     """
     from crowdshot.io.atomic import check_folder
     from crowdshot.labels.aggregation import aggregate_labels
@@ -109,10 +115,11 @@ def run_aggregate(
 
     check_min_accuracy(min_accuracy)
     labels = labels.expanded()
-    likeliest = _check_outputs(labels, out, annotators, export, top)
+    likeliest = _check_outputs(labels, out, annotators, export, top, cost)
     if report is not None:
         check_folder(report.out, report.overwrite)
     read, ann, gold, known = _read(labels, method)
+    price = None if cost is None else _price(cost, ann)
     with progress("aggregating"):
         found = aggregate_labels(read, ann, method, steps, gold or None, network)
         without_gold = aggregate_labels(read, ann, method, steps, None, network) if gold else found
@@ -122,17 +129,13 @@ def run_aggregate(
         if not read.several:
             _warn_duplicate_annotators(found.annotations, posterior)
         working = working_table(read, found.annotations, posterior) if annotators or report else None
+    money = None if price is None else _money(found, people, price)
     timed = by_risk(people) if working is None else with_working_times(by_risk(people), working)
     table = _consensus_table(read, found, method)
     files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):
-        _write_tables(
-            found,
-            table,
-            with_others(timed, read.history),
-            {"out": out, "annotators": annotators, "top": likeliest},
-            top,
-        )
+        paths = {"out": out, "annotators": annotators, "top": likeliest}
+        _write_tables(found, table, with_others(_with_costs(timed, money), read.history), paths, top)
         if export is not None:
             from crowdshot.report.export import write_export
 
@@ -144,11 +147,33 @@ def run_aggregate(
         options |= {"steps": steps if steps != STEPS else None}
         options |= {"method": None} if method == Aggregator.LEARNED else {}
         options |= {} if min_accuracy == MIN_ACCURACY else {"min-accuracy": min_accuracy}
-        done = Aggregated(read, found, table, people, working, without_gold, gold, method, options, min_accuracy)
+        options |= {} if cost is None else {"cost": cost}
+        done = Aggregated(read, found, table, people, working, without_gold, gold, method, options, min_accuracy, money)
         written, review = write_report(labels, done, report)
         files += written
     who = summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people), min_accuracy)
-    return _result(labels, read, method, found, table, who, (without_gold, known), export, files, review), table
+    result = _result(labels, read, method, found, table, who, (without_gold, known), export, files, review)
+    return replace(result, money=money), table
+
+
+def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> Floats:
+    from crowdshot.labels.label_costs import costs_of
+
+    return costs_of(cost, ann)
+
+
+def _with_costs(people: pd.DataFrame, money: Money | None) -> pd.DataFrame:
+    if money is None:
+        return people
+    from crowdshot.labels.label_costs import with_costs
+
+    return with_costs(people, money)
+
+
+def _money(found: LabelsAggregated, people: pd.DataFrame, price: Floats) -> Money:
+    from crowdshot.labels.label_costs import count_money
+
+    return count_money(found.annotations, found.consensus.probabilities, people["accuracy"].to_numpy(), price)
 
 
 def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dict[str, str], Positions]:
@@ -168,7 +193,12 @@ def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dic
 
 
 def _check_outputs(
-    labels: LabelFiles, out: Path | None, annotators: Path | None, export: Export | None, top: int
+    labels: LabelFiles,
+    out: Path | None,
+    annotators: Path | None,
+    export: Export | None,
+    top: int,
+    cost: Mapping[str, float] | Path | None,
 ) -> Path | None:
     """Refuse files that cannot be written; return the file of the long table that ``top`` requests."""
     from crowdshot.io.atomic import check_folder, check_table
@@ -179,7 +209,7 @@ def _check_outputs(
     likeliest = None if not top or out is None else out.with_name(f"{out.stem}.likeliest{out.suffix}")
     for file in (out, annotators, likeliest):
         if file is not None:
-            check_table(file, *labels.inputs)
+            check_table(file, *labels.inputs, cost if isinstance(cost, Path) else None)
     if out is not None and annotators is not None and out.resolve() == annotators.resolve():
         message = f"is {annotators}, which is also the output file"
         raise CrowdshotError(message, argument="annotators", found=annotators, expected="another file")
@@ -548,6 +578,7 @@ def aggregate(
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
     min_accuracy: MinAccuracy = MIN_ACCURACY,
+    cost: Cost = None,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,
@@ -564,11 +595,11 @@ def aggregate(
     if engine is None:
         folder = None if report is None else ReportFolder(report, overwrite)
         result, table = run_aggregate(
-            label_files, method.value, steps, out, annotators, exported, top, network, folder, min_accuracy
+            label_files, method.value, steps, out, annotators, exported, top, network, folder, min_accuracy, cost
         )
         print_result(result, as_json, table if out is None and report is None else None, "consensus")
         return
-    for name, value in {"export": export, "report": report}.items():
+    for name, value in {"export": export, "report": report, "cost": cost}.items():
         if value is not None:
             raise CrowdshotError("is not supported with an engine", argument=name)
     result, finished_before = aggregate_parts(

@@ -181,10 +181,11 @@ def judges(
     from crowdshot.report import model_judging, summary
 
     label_files = reading.of(labels)
+    inputs = [*label_files.inputs, *([cost] if isinstance(cost, Path) else [])]
     if out is not None:
-        check_table(out, *label_files.inputs)
+        check_table(out, *inputs)
     if page is not None:
-        check_file(page, *label_files.inputs)
+        check_file(page, *inputs)
         if page.suffix.lower() not in (".html", ".htm"):
             raise CrowdshotError(f"is {page}", argument="page", found=page, expected="a name that ends in .html")
     found = run_judges(label_files, models, people.value, promise, cost)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.consensus import Floats
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.label_costs import Money
     from crowdshot.report.page.facts import Facts, Run
     from crowdshot.report.summary import Review
 
@@ -53,6 +54,7 @@ class Aggregated:
     method: str
     options: Mapping[str, Any]
     min_accuracy: float
+    money: Money | None = None
 
 
 def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -> tuple[list[Path], Review]:
@@ -88,6 +90,10 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
         "labels.safetensors": partial(write_labels, basis=basis, without_gold=without_gold, known=known),
     }
     people = with_others(with_working_times(by_risk(result.people), result.working), read.history)
+    if result.money is not None:
+        from crowdshot.labels.label_costs import with_costs
+
+        people = with_costs(people, result.money)
     with progress("writing files"):
         files = write_label_results(
             result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
@@ -120,6 +126,11 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe_labels
 
+    money: dict[str, Any] = {}
+    if result.money is not None:
+        from crowdshot.labels.label_costs import describe_costs, describe_money
+
+        money = {"money": describe_money(result.money), "costs": describe_costs(result.money)}
     inputs = labels.options()
     again = {**inputs, **result.options, "report": folder.out, "overwrite": True}
     return Run(
@@ -140,6 +151,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         min_accuracy=result.min_accuracy,
         working=working_records(result.working),
         left_out=summary.left_out(result.read.left_out),
+        **money,
     )
 
 

@@ -7,12 +7,14 @@ more classes there are. With K classes, the log-likelihood of a label is therefo
 `BEST` and `WORST` are limits: when labels of real crowds were hidden and restored a few at a time, the accepted share
 was mostly between the two (benchmarks/labels_needed.py). The forecast was checked for one or two more labels per
 item, not beyond.
+
+`gain_forecast` uses the same simulation for the mean confidence of all items, the expected accuracy of the consensus.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -68,6 +70,17 @@ def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: F
     return Forecast(share, *(None if n is None else math.ceil(n * n_items - SMALL) for n in needed))
 
 
+def gain_forecast(ann: Annotations, posterior: Floats, gain: float, accepted_at: float = THRESHOLD) -> Forecast:
+    """Forecast the labels until the expected accuracy of the consensus has risen by ``gain``.
+
+    ``share`` of the result is the accuracy that is reached then.
+    """
+    start = begin(ann, posterior)
+    wanted = float(start.posterior.max(1).mean()) + gain
+    expected, best, worst = (course(start, counts, accepted_at, "accuracy") for counts in (EXPECTED, BEST, WORST))
+    return reached(wanted, ann.n_items, expected, np.maximum(best, expected), np.minimum(worst, expected))
+
+
 def begin(ann: Annotations, posterior: Floats) -> Start:
     """Return the start of the simulation; subsample many items, keeping the distribution of confidence."""
     rows = np.argsort(posterior.max(1), kind="stable")  # independent of the order of items
@@ -83,13 +96,19 @@ def courses(start: Start, accepted_at: float = THRESHOLD) -> tuple[Floats, Float
     return expected, np.maximum(best, expected), np.minimum(worst, expected)
 
 
-def course(start: Start, counts: float = EXPECTED, accepted_at: float = THRESHOLD) -> Floats:
+def course(
+    start: Start,
+    counts: float = EXPECTED,
+    accepted_at: float = THRESHOLD,
+    of: Literal["accepted", "accuracy"] = "accepted",
+) -> Floats:
     """Return the share of accepted items after 0, `ROUND`, 2 `ROUND`, … further labels per item, up to `MOST`.
 
-    ``counts`` is the weight of a label's evidence with two classes, 1 for independent labels.
+    ``counts`` is the weight of a label's evidence with two classes, 1 for independent labels. With ``of`` "accuracy",
+    return the mean confidence instead.
     """
     counts *= 2 / max(2, start.posterior.shape[1])
-    draws = [_simulate(*start, counts, accepted_at, seed) for seed in range(DRAWS)]
+    draws = [_simulate(*start, counts, accepted_at, seed, of == "accuracy") for seed in range(DRAWS)]
     out: Floats = np.mean(draws, axis=0)
     return out
 
@@ -105,7 +124,13 @@ def until(shares: Floats, share: float) -> float | None:
 
 
 def _simulate(
-    posterior: Floats, confusion: Floats, often: Floats, counts: float, accepted_at: float, seed: int
+    posterior: Floats,
+    confusion: Floats,
+    often: Floats,
+    counts: float,
+    accepted_at: float,
+    seed: int,
+    of_accuracy: bool = False,
 ) -> Floats:
     random = np.random.default_rng(seed)
     posterior, size = posterior.copy(), max(1, round(ROUND * len(posterior)))
@@ -113,9 +138,9 @@ def _simulate(
     shares = np.empty(round(MOST / ROUND) + 1)
     for place in range(len(shares)):
         accepted = posterior.max(1) >= accepted_at
-        shares[place] = accepted.mean()
+        shares[place] = posterior.max(1).mean() if of_accuracy else accepted.mean()
         if accepted.all():
-            shares[place:] = 1
+            shares[place:] = shares[place]
             break
         open_ = np.flatnonzero(~accepted)
         asked = open_[np.argsort(-uncertainty(posterior[open_]), kind="stable")[:size]]

@@ -28,6 +28,7 @@ from crowdshot.model.posteriors import expected_rank, top_classes
 
 if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.labels.label_costs import Money
 
 RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in the tables that have this role}
     "item": {"confidence", "n_labels", "agreement", "expected_rank"},
@@ -152,6 +153,7 @@ def write_results(
     share: bool = False,
     min_accuracy: float = MIN_ACCURACY,
     working: pd.DataFrame | None = None,
+    money: Money | None = None,
 ) -> list[Path]:
     """Write consensus.csv, annotators.csv, confusion.csv and model.safetensors to a folder, all of them or none.
 
@@ -173,6 +175,8 @@ def write_results(
         The accuracy that an annotator should have. Annotators who are most likely below it come first.
     working : DataFrame, optional
         When and how fast annotators work (`crowdshot.labels.working_times`), for annotators.csv.
+    money : Money, optional
+        What labels cost, for annotators.csv.
 
     Returns
     -------
@@ -182,6 +186,10 @@ def write_results(
     consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.label_proba_)
     people = by_risk(clf.judge_annotators(min_accuracy))
     people = people if working is None else with_working_times(people, working)
+    if money is not None:
+        from crowdshot.labels.label_costs import with_costs  # here, as most runs have no costs
+
+        people = with_costs(people, money)
     tables = {
         "consensus": consensus,
         "annotators": people if labels is None else with_others(people, labels.history),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crowdshot.labels.agreement import Statistic
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead, SourceUsed
+    from crowdshot.labels.label_costs import Money
     from crowdshot.labels.labels_needed import Forecast
     from crowdshot.report.export import Export
 
@@ -290,6 +291,7 @@ class Result:
     agreement: AnnotatorAgreement | None = field(default=None, metadata=INLINE)
     annotators: AnnotatorTable | None = field(default=None, metadata=INLINE)
     gold: Gold | None = field(default=None, metadata=INLINE)
+    money: Money | None = field(default=None, metadata=INLINE)
     questions: AskedQuestions | None = field(default=None, metadata=INLINE)
     names: SpellingNotes | None = field(default=None, metadata=INLINE)
     exported: Exported | None = field(default=None, metadata=INLINE)
@@ -360,6 +362,10 @@ def summarise(result: Result) -> str:
     truth_used = result.gold is not None and result.gold.gold > 0
     if result.gold is not None and truth_used:
         parts.append(_gold(result.gold))
+    if result.money is not None:
+        from crowdshot.labels.label_costs import describe_money  # here, as most runs have no costs
+
+        parts += describe_money(result.money)
     parts += notes(result)
     if result.annotators is not None:
         parts.append("\n" + _annotators(result.annotators, result.counts.annotators or 0, truth_used) + "\n")

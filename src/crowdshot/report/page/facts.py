@@ -104,6 +104,10 @@ class Run:
         The accuracy that an annotator should have.
     working : mapping
         When and how fast annotators work, by name (`labels.working_times`); those who are missing are unknown.
+    money : sequence of str
+        Sentences about what labels cost.
+    costs : mapping
+        A sentence about what the labels of each annotator cost, by name.
     """
 
     sources: Sequence[str]
@@ -121,6 +125,8 @@ class Run:
     table: str = "consensus.csv"
     min_accuracy: float = MIN_ACCURACY
     working: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    money: Sequence[str] = ()
+    costs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def thing(self) -> str:

@@ -62,8 +62,9 @@ class Saved(NamedTuple):
 def write_run(path: Path, run: Run, basis: Basis) -> None:
     ann = basis.annotations
     fields = {name: value for name, value in to_json(run).items() if name != "near_duplicates"}
-    if not run.working:
-        del fields["working"]
+    for name in ("working", "money", "costs"):
+        if not fields[name]:
+            del fields[name]
     duplicates = [[each.of, list(each.names), list(each.counts)] for each in run.near_duplicates]
     content = {
         "format": FORMAT,
@@ -107,6 +108,8 @@ def _run(saved: Mapping[str, Any]) -> Run:
     min_accuracy = float(saved.get("min_accuracy", MIN_ACCURACY))
     check_min_accuracy(min_accuracy)
     working = {_text(name): _working(known) for name, known in saved.get("working", {}).items()}
+    fields["money"] = [_text(each) for each in saved.get("money", ())]
+    fields["costs"] = {_text(key): _text(value) for key, value in saved.get("costs", {}).items()}
     return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy, working=working)
 
 

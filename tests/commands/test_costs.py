@@ -1,0 +1,113 @@
+"""--cost of aggregate and adapt: summary, JSON, annotators.csv and the report, and bad input."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forked import crowdshot
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(2)
+    truth = rng.integers(2, size=60)
+    rows, features = ["item,annotator,label"], ["item,x,y"]
+    for n in range(60):
+        for who in ("ann", "bob", "cyd"):
+            label = truth[n] if rng.random() < 0.75 else 1 - truth[n]
+            rows.append(f"i{n},{who},{'cat' if label else 'dog'}")
+        features.append(f"i{n},{truth[n] + rng.normal():.3f},{rng.normal():.3f}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    (tmp_path / "features.csv").write_text("\n".join(features))
+    (tmp_path / "costs.csv").write_text("annotator,cost\nann,0.1\nbob,0.2\ncyd,0.4\n")
+    return tmp_path
+
+
+def test_one_cost(folder: Path) -> None:
+    done = crowdshot(folder, "aggregate", "labels.csv", "--cost", "0.25", "--annotators", "people.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["spent"] == pytest.approx(180 * 0.25)
+    assert (found["cost_per_label"], found["cost_per_item"]) == (0.25, 0.75)
+    right = sum(row["n_labels"] * row["accuracy"] for row in found["annotator_table"])
+    assert found["cost_per_right_label"] == pytest.approx(45 / right)
+    more = found["next_percent"]
+    assert more["cost"] == pytest.approx(0.25 * more["labels"])
+    with open(folder / "people.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            assert float(row["cost_per_right"]) == pytest.approx(0.25 / float(row["accuracy"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("command", ["aggregate", "adapt"])
+def test_costs_in_the_report(folder: Path, browser, command: str) -> None:
+    words = {"aggregate": ["--report", "results"], "adapt": ["--features", "features.csv", "--out", "results"]}[command]
+    done = crowdshot(folder, command, "labels.csv", "--cost", "costs.csv", *words)
+    assert done.returncode == 0, done.stderr
+    assert "42.00 spent" in done.stdout
+    with open(folder / "results" / "annotators.csv", newline="") as file:
+        assert {row["annotator"]: float(row["spent"]) for row in csv.DictReader(file)} == {
+            "ann": 6,
+            "bob": 12,
+            "cyd": 24,
+        }
+    before = (folder / "results" / "report.html").read_text("utf-8")
+    page = browser.new_page()
+    page.goto((folder / "results" / "report.html").as_uri())
+    assert "42.00 spent" in page.locator("#money + p").inner_text()
+    assert page.locator("#people-list", has_text="A label costs 0.4").count() == 1
+    page.close()
+    again = crowdshot(folder, "report", "results")  # run.json has the costs
+    assert again.returncode == 0, again.stderr
+    assert (folder / "results" / "report.html").read_text("utf-8") == before
+
+
+def test_without_costs_nothing_changes(folder: Path) -> None:
+    done = crowdshot(folder, "aggregate", "labels.csv", "--report", "results", "--json")
+    assert not {"spent", "next_percent"} & set(json.loads(done.stdout))
+    assert "Costs</h2>" not in (folder / "results" / "report.html").read_text("utf-8")
+    assert "money" not in (folder / "results" / "run.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("cost", "keyword"),
+    [
+        ("0", "--cost"),
+        ("nan=1", "'nan'"),
+        ("ann=0.1", "others=C"),
+        ("ann=x", "--cost"),
+        ("missing.csv", "missing.csv"),
+        ("labels.csv", "--cost|number|labels.csv"),
+    ],
+)
+def test_bad_costs_are_one_message(folder: Path, cost: str, keyword: str) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    done = crowdshot(folder, "aggregate", "labels.csv", "--cost", cost, "--out", "consensus.csv")
+    assert done.returncode == 2
+    assert any(word in done.stderr for word in keyword.split("|"))
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_an_engine_has_no_costs(folder: Path) -> None:
+    done = crowdshot(folder, "aggregate", "labels.csv", "--cost", "1", "--engine", "local", "--out", "parts")
+    assert done.returncode == 2
+    assert "--cost" in done.stderr
+
+
+def test_costs_do_not_name_anonymous_annotators(folder: Path) -> None:
+    words = ["adapt", "labels.csv", "--features", "features.csv", "--anonymous", "--out", "results", "--cost"]
+    done = crowdshot(folder, *words, "ann=1,others=2")
+    assert done.returncode == 2
+    assert "--cost" in done.stderr
+    assert crowdshot(folder, *words, "2").returncode == 0
+
+
+def test_the_file_of_costs_is_not_overwritten(folder: Path) -> None:
+    done = crowdshot(folder, "aggregate", "labels.csv", "--cost", "costs.csv", "--out", "costs.csv")
+    assert done.returncode == 2
+    assert (folder / "costs.csv").read_text().startswith("annotator,cost")
