@@ -1,12 +1,15 @@
 """Test saved states: they are restored unchanged with memory-mapped arrays, and harmful content is not loaded."""
 
 import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from crowdshot.engine import part_files
 from crowdshot.engine.part_files import keep, kept
+from crowdshot.engine.workers import Processes, call
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.dawid_skene import State
 from crowdshot.model.parts import Keyed
@@ -49,12 +52,41 @@ def test_a_truncated_file_is_refused(tmp_path):
         kept(tmp_path / "state")
 
 
-def test_harmful_content_is_not_loaded(tmp_path):
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
+class Harm:
+    def __init__(self, folder):
+        self.folder = folder
 
-    keep(tmp_path / "state", Harm())
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def test_harmful_content_is_not_loaded(tmp_path):
+    keep(tmp_path / "state", Harm(tmp_path / "harm"))
     with pytest.raises(CrowdshotError, match=r"state is damaged \(it holds posix.mkdir\), expected"):
         kept(tmp_path / "state")
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("key", [None, b"another key"])
+def test_arguments_that_another_program_wrote_are_not_loaded(tmp_path, key):
+    part_files.write(tmp_path / "1.arguments", Harm(tmp_path / "harm"), key)
+    with pytest.raises(CrowdshotError, match="changed by another program"):
+        call(len, "task", tmp_path / "1.arguments", tmp_path / "1.0", b"the key of this run")
+    assert not (tmp_path / "harm").exists()
+
+
+def test_signed_arguments_are_loaded(tmp_path):
+    part_files.write(tmp_path / "1.arguments", (np.arange(3.0), str.upper), b"key")
+    values, function = part_files.read(tmp_path / "1.arguments", b"key")
+    assert (values.tolist(), function("a")) == ([0, 1, 2], "A")
+
+
+def test_a_harmful_result_is_not_loaded(tmp_path, monkeypatch):
+    """Workers of another machine write results into a folder that others may see."""
+    monkeypatch.setattr(Processes, "_start", lambda self: ThreadPoolExecutor(1))
+    monkeypatch.setattr("crowdshot.engine.workers._last_arguments", (None, None))
+    workers = Processes(1, tmp_path)
+    with pytest.raises(pickle.UnpicklingError, match="mkdir"):
+        dict(workers.each(Harm, [tmp_path / "harm"]))
+    workers.close()
     assert not (tmp_path / "harm").exists()

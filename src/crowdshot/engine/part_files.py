@@ -6,12 +6,13 @@ copy and a part may be larger than memory.
 
 from __future__ import annotations
 
+import hmac
 import io
 import json
 import mmap
 import pickle
 import re
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,30 +85,46 @@ def smallest(values: NDArray[Any], most: int) -> NDArray[Any]:
 ALIGNED = 64  # bytes: a cache line
 
 
-def write(file: Path, value: Any) -> None:
-    """Pickle a value to a file: a line with sizes, the pickle without its arrays, then the aligned arrays."""
+def write(file: Path, value: Any, key: bytes | None = None) -> None:
+    """Pickle a value to a file: a line with sizes, the pickle without its arrays, then the aligned arrays.
+
+    With a ``key``, the line has a signature of the pickle, which `read` checks.
+    """
     buffers: list[pickle.PickleBuffer] = []
     rest = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     pieces = [memoryview(rest), *(buffer.raw() for buffer in buffers)]
     with file.open("wb") as out:
-        out.write(json.dumps([piece.nbytes for piece in pieces]).encode() + b"\n")
+        signature = [] if key is None else [_signature(rest, key)]
+        out.write(json.dumps([*(piece.nbytes for piece in pieces), *signature]).encode() + b"\n")
         for piece in pieces:
             out.write(bytes(-out.tell() % ALIGNED))
             out.write(piece)
 
 
-def read(file: Path, load: Callable[..., Any] = pickle.loads) -> Any:
-    """Read a value that `write` wrote. Its arrays are mapped and read-only; they stay valid if the file is removed."""
+def read(file: Path, key: bytes | None = None) -> Any:
+    """Read a value that `write` wrote. Its arrays are mapped and read-only; they stay valid if the file is removed.
+
+    Without a ``key``, it may hold nothing but arrays, plain values and a few harmless classes of crowdshot. With the
+    key, it may hold anything, because only who knows the key can have written it.
+    """
     with file.open("rb") as found:
-        sizes = json.loads(found.readline())
+        head = json.loads(found.readline())
         at = found.tell()
         whole = memoryview(mmap.mmap(found.fileno(), 0, access=mmap.ACCESS_READ))
     pieces = []
-    for size in sizes:
+    for size in head if key is None else head[:-1]:
         at += -at % ALIGNED
         pieces.append(whole[at : at + size])
         at += size
-    return load(pieces[0], buffers=pieces[1:])
+    if key is None:
+        return _Reader(io.BytesIO(pieces[0]), buffers=pieces[1:]).load()
+    if not hmac.compare_digest(str(head[-1]), _signature(pieces[0], key)):
+        raise CrowdshotError("was changed by another program", where=file, expected="the arguments of this run")
+    return pickle.loads(pieces[0], buffers=pieces[1:])
+
+
+def _signature(content: bytes | memoryview, key: bytes) -> str:
+    return hmac.new(key, content, "sha256").hexdigest()
 
 
 # ---- state of an interrupted run ----
@@ -131,11 +148,6 @@ class _Reader(pickle.Unpickler):
         return found
 
 
-def load_arrays(rest: memoryview, buffers: Sequence[memoryview]) -> Any:
-    """Load a pickled value that holds nothing but arrays, plain values and a few harmless classes of crowdshot."""
-    return _Reader(io.BytesIO(rest), buffers=buffers).load()
-
-
 def keep(file: Path, value: Any) -> None:
     """Save state for a later run, atomically."""
     put(file, lambda path: write(path, value))
@@ -146,7 +158,7 @@ def kept(file: Path) -> Any:
     if not file.exists():
         return None
     try:
-        return read(file, load_arrays)
+        return read(file)
     except Exception as error:  # damaged bytes make pickle and NumPy raise nearly anything
         raise CrowdshotError(
             f"is damaged ({error})",

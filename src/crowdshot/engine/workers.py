@@ -6,6 +6,7 @@ none, so a task whose worker was killed is simply run again.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import secrets
@@ -25,6 +26,7 @@ from crowdshot.engine.part_files import open_part
 from crowdshot.errors import CrowdshotError
 from crowdshot.extras import missing
 from crowdshot.io.atomic import end_with_parent
+from crowdshot.io.limited_process import as_facts
 from crowdshot.model.parts import Ask, added
 
 TRIES = 5  # killed workers after which the job fails
@@ -67,25 +69,25 @@ class Processes:
 
     def __init__(self, n: int, folder: Path) -> None:
         self.n, self.folder = n, folder
-        self.n_calls = 0
+        self.n_calls, self.key = 0, secrets.token_bytes(32)
         self.pool = self._start()
 
     def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
         self.n_calls += 1
         arguments_file = self.folder / f"{self.n_calls}.arguments"
-        part_files.write(arguments_file, arguments)
+        part_files.write(arguments_file, arguments, self.key)
         left = dict(enumerate(tasks))
         for _ in range(TRIES):
             try:
                 futures = {
                     self.pool.submit(
-                        call, function, task, arguments_file, arguments_file.with_suffix(f".{position}")
+                        call, function, task, arguments_file, arguments_file.with_suffix(f".{position}"), self.key
                     ): position
                     for position, task in left.items()
                 }
                 for done in as_completed(futures):
                     result_file = done.result()
-                    result = part_files.read(result_file, part_files.load_arrays)
+                    result = part_files.read(result_file)
                     result_file.unlink()
                     del left[futures[done]]
                     yield futures.pop(done), result
@@ -118,12 +120,15 @@ def workers_of(engine: str, n: int, folder: Path) -> Workers:
     return Here() if n == 1 else Processes(n, folder)
 
 
-def call(function: Callable[..., Any], task: Any, arguments_file: Path, result_file: Path) -> Path:
-    """Run a task in a worker and write its result; return the name of the result's file."""
+def call(function: Callable[..., Any], task: Any, arguments_file: Path, result_file: Path, key: bytes) -> Path:
+    """Run a task in a worker and write its result; return the name of the result's file.
+
+    ``key`` comes through the connection of the worker, and the arguments through a file that is signed with it.
+    """
     global _last_arguments
     if _last_arguments[0] != arguments_file:
         _last_arguments = (None, None)  # free the old arguments first: memory has no room for both
-        _last_arguments = (arguments_file, part_files.read(arguments_file))
+        _last_arguments = (arguments_file, part_files.read(arguments_file, key))
     part_files.write(result_file, function(task, *_last_arguments[1]))
     return result_file
 
@@ -248,7 +253,7 @@ class Executors:
             from pyspark.sql import SparkSession
         except ImportError:
             raise missing("pyspark", "This engine", argument="engine") from None
-        self.n, self.n_calls = n, 0
+        self.n, self.n_calls, self.key = n, 0, secrets.token_bytes(32)
         # a new name, because executors cache arguments by the name of their file
         self.folder = folder.absolute() / secrets.token_hex(4)
         self.folder.mkdir()
@@ -265,13 +270,15 @@ class Executors:
     def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
         self.n_calls += 1
         arguments_file = self.folder / f"{self.n_calls}.arguments"
-        part_files.write(arguments_file, arguments)
-        calls = [(position, pickle.dumps((function, task, arguments_file))) for position, task in enumerate(tasks)]
+        part_files.write(arguments_file, arguments, self.key)
+        calls = [
+            (position, pickle.dumps((function, task, arguments_file, self.key))) for position, task in enumerate(tasks)
+        ]
         if calls:
             rows = self.spark.sparkContext.parallelize(calls, len(calls)).toDF("position long, call binary")
-            for position, error in rows.mapInPandas(_call_each, "position long, error binary").collect():
+            for position, error in rows.mapInPandas(_call_each, "position long, error string").collect():
                 if error is not None:
-                    raise pickle.loads(error)
+                    raise CrowdshotError(**json.loads(error))
                 result_file = arguments_file.with_suffix(f".{position}")
                 yield position, part_files.read(result_file)
                 result_file.unlink()
@@ -298,10 +305,10 @@ def _call_each(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Run calls on an executor. A CrowdshotError is returned; other exceptions make Spark try the task again."""
     for table in tables:
         for position, pickled in zip(table["position"], table["call"], strict=True):
-            function, task, arguments_file = pickle.loads(pickled)
+            function, task, arguments_file, key = pickle.loads(pickled)  # from Spark's own connection
             error = None
             try:
-                call(function, task, arguments_file, arguments_file.with_suffix(f".{position}"))
+                call(function, task, arguments_file, arguments_file.with_suffix(f".{position}"), key)
             except CrowdshotError as raised:
-                error = pickle.dumps(raised)
+                error = json.dumps(as_facts(raised))
             yield pd.DataFrame({"position": [position], "error": [error]})
