@@ -1,9 +1,13 @@
 """What is said of the release is so: bounds as constraints, CI by one script, and one wheel's tools."""
 
+import hashlib
 import importlib.util
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from crowdshot import extras
 
@@ -64,3 +68,37 @@ def test_all_has_every_extra_for_users():
     for old, new in {"lite0": "images", "text": "texts"}.items():
         assert optional[old] == [f"crowdshot[{new}]"]
     assert optional["excel"] == []
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_is_complete_and_has_checksums():
+    """Every dependency of a locked package is locked, and those of crowdshot with its usual extras."""
+    lines = [line for line in (ROOT / "requirements-lock.txt").read_text().splitlines() if not line.startswith("#")]
+    found = [re.fullmatch(r"([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line) for line in lines]
+    assert all(found)
+    locked = {normal(match[1]): match[2] for match in found}
+    assert len(locked) == len(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras_in = ("features", "images", "texts", "serve", "plots", "dev")
+    needed = [Requirement(line) for line in project["project"]["dependencies"]]
+    for extra in extras_in:
+        needed += [Requirement(line) for line in project["project"]["optional-dependencies"].get(extra, [])]
+    needed += [Requirement(line) for line in project["build-system"]["requires"]]
+    for name in locked:
+        try:
+            needed += [Requirement(line) for line in metadata.requires(name) or []]
+        except metadata.PackageNotFoundError:  # what builds crowdshot need not be installed
+            continue
+    wanted = {normal(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})}
+    assert wanted - {"crowdshot"} <= set(locked)
+
+
+def test_shipped_weights_have_the_published_checksums():
+    published = dict(line.split()[::-1] for line in (ROOT / "release" / "weights.sha256").read_text().splitlines())
+    shipped = [*(ROOT / "src").glob("*/**/weights/*.safetensors"), *(ROOT / "src").glob("*/**/weights/*.txt")]
+    assert {path.relative_to(ROOT).as_posix() for path in shipped} == set(published)
+    for path, checksum in published.items():
+        assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == checksum, path

@@ -108,17 +108,18 @@ def read(file: Path, key: bytes | None = None) -> Any:
     key, it may hold anything, because only who knows the key can have written it.
     """
     with file.open("rb") as found:
-        head = json.loads(found.readline())
+        sizes = json.loads(found.readline())
+        signature = "" if key is None else str(sizes.pop())
         at = found.tell()
         whole = memoryview(mmap.mmap(found.fileno(), 0, access=mmap.ACCESS_READ))
     pieces = []
-    for size in head if key is None else head[:-1]:
+    for size in sizes:
         at += -at % ALIGNED
         pieces.append(whole[at : at + size])
         at += size
     if key is None:
         return _Reader(io.BytesIO(pieces[0]), buffers=pieces[1:]).load()
-    if not hmac.compare_digest(str(head[-1]), _signature(pieces[0], key)):
+    if not pieces or not hmac.compare_digest(signature, _signature(pieces[0], key)):
         raise CrowdshotError("was changed by another program", where=file, expected="the arguments of this run")
     return pickle.loads(pieces[0], buffers=pieces[1:])
 
