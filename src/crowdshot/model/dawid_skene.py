@@ -32,11 +32,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from crowdshot.model.parts import Ask, Floats, Keyed, Part, PosteriorMatrix, Sizes, added
-from crowdshot.model.posteriors import as_matrix, hold, joined, normalise, ones, votes, votes_named
+from crowdshot.model.parts import (
+    Ask,
+    Floats,
+    Keyed,
+    Part,
+    PosteriorMatrix,
+    Sizes,
+    added,
+    cell_matrix,
+    label_matrix,
+    ones,
+)
+from crowdshot.model.posteriors import as_matrix, hold, joined, normalise, votes, votes_named
 from crowdshot.model.problem import Problem, problem_of, total
 
 # Least count of a label that an annotator gave, so that without a prior its probability is never zero.
@@ -221,15 +231,6 @@ class Em:
 # ---- models of annotators --------------------------------------------------------------------------------------------
 
 
-def label_matrix(part: Part, columns: NDArray[Any], n: int, values: Floats | None = None) -> sparse.csr_array:
-    """Return a matrix (N, n) with an entry for each label, in the row of its item; by default ones."""
-    small = np.int32 if max(n, len(columns)) < 2**31 else np.int64
-    matrix = sparse.csr_array((part.n_items, n))  # its constructor would copy the arrays
-    matrix.indices, matrix.indptr = columns.astype(small, copy=False), part.starts.astype(small)
-    matrix.data = ones(len(columns)) if values is None else values
-    return matrix
-
-
 class MatrixCounts(NamedTuple):
     """Counts of a sparse problem."""
 
@@ -245,11 +246,11 @@ class Matrices:
 
     def count(self, part: Part, posterior: Floats, sizes: Sizes) -> Floats:
         """Return counts by annotator and label, and by class: (R·K observed, K true)."""
-        counts: Floats = self._cells(part, sizes).T @ posterior
+        counts: Floats = cell_matrix(part, sizes).T @ posterior
         return counts
 
     def scores(self, part: Part, parameters: Floats, sizes: Sizes) -> Floats:
-        scores: Floats = self._cells(part, sizes) @ parameters
+        scores: Floats = cell_matrix(part, sizes) @ parameters
         return scores
 
     def parameters(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
@@ -270,15 +271,6 @@ class Matrices:
             alpha[~used] = 0.0
         alpha /= np.einsum("rlk->rk", alpha)[:, None]
         return alpha
-
-    def _cells(self, part: Part, sizes: Sizes) -> sparse.csr_array:
-        """Return S, (N, R·K), with a 1 at [item, annotator · K + label]."""
-        _, R, K = sizes
-        if "cell" not in part.kept:
-            small = np.int32 if R * K < 2**31 else np.int64
-            cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
-            part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
-        return label_matrix(part, part.kept["cell"], R * K)
 
     def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> MatrixCounts:
         of_message, named = p.of_pair(posterior), p.named

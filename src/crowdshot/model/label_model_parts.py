@@ -17,7 +17,6 @@ import numpy as np
 from scipy import sparse
 
 from crowdshot.model import label_model, posteriors
-from crowdshot.model.dawid_skene import Matrices
 from crowdshot.model.label_model import (
     Counts,
     Crowd,
@@ -32,7 +31,7 @@ from crowdshot.model.label_model import (
     label_statistics,
     n_rounds,
 )
-from crowdshot.model.parts import Ask, Floats, Part, PosteriorMatrix, Sizes, added
+from crowdshot.model.parts import Ask, Floats, Part, PosteriorMatrix, Sizes, added, cell_matrix
 from crowdshot.model.posteriors import Counted, as_matrix
 from crowdshot.model.problem import Problem, posterior_of, problem_of, total
 
@@ -175,7 +174,7 @@ class Rounds:
 
     def _count_dense(self, part: Part, posterior: Floats) -> Counts:
         labelled = (np.asarray(part.per_item) > 0).astype(np.float64)
-        cells = Matrices().count(part, posterior, self.sizes)
+        cells: Floats = cell_matrix(part, self.sizes).T @ posterior
         return label_model.counts_of(total, self._empty, cells, np.einsum("n,nk->k", labelled, posterior))
 
     def _scored(self, part: Part, piece: Piece, this: Round) -> tuple[LabelStatistics, ItemScores]:

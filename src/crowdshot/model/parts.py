@@ -193,6 +193,40 @@ def parts_of(
     return [part for _, part in whole.pieces(equal + int(whole.per_item.max(initial=0)))]
 
 
+# ---- labels as sparse matrices ---------------------------------------------------------------------------------------
+
+
+_ones: Floats = np.ones(0)
+
+
+def ones(n: int) -> Floats:
+    """Return n ones: a view of one read-only array that all callers share."""
+    global _ones
+    if len(_ones) < n:
+        _ones = np.ones(n)
+        _ones.flags.writeable = False
+    return _ones[:n]
+
+
+def label_matrix(part: Part, columns: NDArray[Any], n: int, values: Floats | None = None) -> sparse.csr_array:
+    """Return a matrix (N, n) with an entry for each label, in the row of its item; by default ones."""
+    small = np.int32 if max(n, len(columns)) < 2**31 else np.int64
+    matrix = sparse.csr_array((part.n_items, n))  # its constructor would copy the arrays
+    matrix.indices, matrix.indptr = columns.astype(small, copy=False), part.starts.astype(small)
+    matrix.data = ones(len(columns)) if values is None else values
+    return matrix
+
+
+def cell_matrix(part: Part, sizes: Sizes) -> sparse.csr_array:
+    """Return a matrix (N, R·K) with a 1 at [item, annotator · K + label]."""
+    _, R, K = sizes
+    if "cell" not in part.kept:
+        small = np.int32 if R * K < 2**31 else np.int64
+        cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
+        part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
+    return label_matrix(part, part.kept["cell"], R * K)
+
+
 # ---- sums by key -----------------------------------------------------------------------------------------------------
 
 Keys = NDArray[np.int64]

@@ -12,7 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, each, run
+from crowdshot.model.parts import (
+    Aggregator,
+    Ask,
+    Floats,
+    Part,
+    Positions,
+    PosteriorMatrix,
+    Sizes,
+    asked,
+    each,
+    ones,
+    run,
+)
 from crowdshot.model.problem import Problem, hold_known, problem_of, total
 
 BLOCK = 2048  # items normalised at a time, so that the block stays in the processor's cache
@@ -96,18 +108,6 @@ def as_matrix(p: Problem, posterior: Floats) -> sparse.csr_array:
     item, label = p.pairs()
     rows = np.append(0, np.cumsum(np.bincount(item, minlength=p.n_items)))
     return sparse.csr_array((posterior, label, rows), shape=(p.n_items, p.n_classes))
-
-
-_ones: Floats = np.ones(0)
-
-
-def ones(n: int) -> Floats:
-    """Return n ones: a view of one read-only array that all callers share."""
-    global _ones
-    if len(_ones) < n:
-        _ones = np.ones(n)
-        _ones.flags.writeable = False
-    return _ones[:n]
 
 
 def posterior_at(posterior: PosteriorMatrix, item: Positions, label: Positions) -> Floats:

@@ -35,11 +35,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.special import gammaln, logsumexp, psi
 
-from crowdshot.model.parts import Aggregator, Ask, Floats, Part, PosteriorMatrix, Sizes
-from crowdshot.model.posteriors import dense, hold, normalise, ones, votes
+from crowdshot.model.parts import Aggregator, Ask, Floats, Part, PosteriorMatrix, Sizes, cell_matrix
+from crowdshot.model.posteriors import dense, hold, normalise, votes
 
 EVIDENCE = 10.0  # nats
 WEIGHT = 0.5
@@ -164,7 +163,7 @@ class Corrected:
     def _posterior(self, part: Part, log: Expected) -> tuple[Floats, float]:
         """Return rho, (N, K, M), and the sum of its log-normalisers."""
         K = self.sizes.classes
-        scores: Floats = self._label_matrix(part) @ log.labels
+        scores: Floats = cell_matrix(part, self.sizes) @ log.labels
         rho = scores.reshape(len(scores), K, len(log.prior) // K)
         if part.known is not None:
             gold = np.flatnonzero(np.asarray(part.known) >= 0)
@@ -177,14 +176,7 @@ class Corrected:
     def _count(self, part: Part, rho: Floats, log_normaliser: float) -> Counts:
         flat = rho.reshape(len(rho), rho.shape[1] * rho.shape[2])
         items = part.counted.astype(np.float64) @ flat
-        return Counts(self._label_matrix(part).T @ flat, items, log_normaliser)
-
-    def _label_matrix(self, part: Part) -> sparse.csr_array:
-        """Return (N, R·K) with a 1 at [item, annotator · K + label]."""
-        _, R, K = self.sizes
-        cell = np.asarray(part.annotator, dtype=np.int64) * K + part.label
-        starts = np.append(0, np.cumsum(part.per_item, dtype=np.int64))
-        return sparse.csr_array((ones(len(cell)), cell, starts), shape=(part.n_items, R * K))
+        return Counts(cell_matrix(part, self.sizes).T @ flat, items, log_normaliser)
 
     def _expected(self, counts: Counts, class_prior: Floats) -> Expected:
         """Return the expected log-probabilities of the Dirichlet posteriors, and their divergence from the priors."""
