@@ -31,6 +31,7 @@ from crowdshot._cli import (
     rank,
     serve,
     simulate,
+    slices,
     train,
 )
 from crowdshot._cli.console import handle_errors
@@ -100,6 +101,7 @@ _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
 _add("rank", rank.rank, rank.EXAMPLES)
 _add("judges", judges.judges, judges.EXAMPLES)
+_add("slices", slices.slices, slices.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)
 _add("simulate", simulate.simulate, simulate.EXAMPLES)

@@ -92,6 +92,13 @@ def select_rows(file: LabelFile, selection: Selection, format_name: str) -> tupl
     return chosen, int((~wanted).sum())
 
 
+def values_of(file: LabelFile, column: str) -> list[str]:
+    """Return the different values of a column, or of a field of the records, of a file."""
+    is_table = not (file.is_array or file.is_lines)
+    cells = _cells(file.table, column) if is_table else _fields(file.records, column, file.name)
+    return sorted({cell for cell in map(as_whole, cells) if cell})
+
+
 def _rows_of(table: Table, rows: NDArray[np.int64], without: Mapping[str, Any] | Sequence[str]) -> Table:
     kept = [place for place, name in enumerate(table.header) if name not in without]
     frame = table.frame.iloc[rows, kept].reset_index(drop=True)

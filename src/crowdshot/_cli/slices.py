@@ -1,0 +1,229 @@
+"""``crowdshot slices``: accuracy, agreement and label distributions by a property of items or people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crowdshot._cli.console import print_json
+from crowdshot._cli.options import INPUT, OUTPUT, AsJson, FromText, Labels, ReadingOptions, as_names, flat
+from crowdshot.errors import CrowdshotError
+from crowdshot.progress import progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from crowdshot._cli.inputs import LabelFiles
+    from crowdshot.io.cells import Positions
+    from crowdshot.labels.annotations import Annotations
+    from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.report.subgroup_page import Slices
+
+# "\b" keeps the line breaks
+EXAMPLES = """\b
+Examples:
+  crowdshot slices labels.csv --by language
+  crowdshot slices labels.csv --people people.csv --by country,age --page slices.html
+  crowdshot slices labels.csv --items texts.csv --by source --out slices.csv
+"""
+
+
+def run_slices(
+    labels: LabelFiles, by: Sequence[str], items: Path | None = None, people: Path | None = None
+) -> tuple[Slices, pd.DataFrame]:
+    """Compare groups by each column.
+
+    Return them, and the label distribution of each item by each group of the last column.
+    """
+    import numpy as np
+
+    from crowdshot.labels import gold_labels
+    from crowdshot.labels.aggregation import aggregate_labels
+    from crowdshot.labels.subgroups import compare_groups, label_distributions, without_empty
+    from crowdshot.report.subgroup_page import Slices
+
+    if labels.multi_label:
+        raise CrowdshotError("is not supported by this command", argument="multi_label")
+    labels = labels.expanded()
+    read = labels.read()
+    ann, _ = gold_labels.hold(gold_labels.join(read.annotations, read.gold), read.gold)
+    grouped = [(column, *group_labels(labels, read, ann, column, items, people)) for column in by]
+    with progress("aggregating"):
+        posterior = aggregate_labels(read, ann, gold=read.gold or None).consensus.probabilities
+    if not isinstance(posterior, np.ndarray):
+        raise CrowdshotError(f"has {ann.n_classes:,} classes", argument="labels", expected="fewer")
+    with progress("comparing groups"):
+        found = [
+            without_empty(compare_groups(ann, posterior, column, values, group, read.ordered))
+            for column, values, group in grouped
+        ]
+        _, values, group = grouped[-1]
+        return Slices(found), label_distributions(ann, values, group)
+
+
+def group_labels(
+    labels: LabelFiles, read: LabelsRead, ann: Annotations, column: str, items: Path | None, people: Path | None
+) -> tuple[list[str], Positions]:
+    """Return the values of a column, and the position of each label's value (L,), -1 for none.
+
+    The column is one of the tables of items and people, or else of the label files.
+    """
+    import numpy as np
+
+    from crowdshot.labels.subgroups import groups_of_ids
+
+    for path, role, ids, rows in (
+        (items, ann.columns.item, ann.items, ann.item),
+        (people, ann.columns.annotator, ann.annotators, ann.annotator),
+    ):
+        found = None if path is None else _column(path, role, column)
+        if path is not None and found is not None:
+            values, group = groups_of_ids([str(name) for name in ids], found)
+            if not values:
+                message = "has none of the ids in the labels"
+                raise CrowdshotError(message, where=path, found=next(iter(found), None), expected=f"ids like {ids[0]}")
+            return values, group[rows]
+    values, of_pair = _in_labels(labels, column)
+    place = {value: position for position, value in enumerate(values)}
+    names, annotators = ann.items.astype(str), ann.annotators.astype(str)
+    pairs = zip(names[ann.item].tolist(), annotators[ann.annotator].tolist(), strict=True)
+    return values, np.array([place.get(of_pair.get(pair, ""), -1) for pair in pairs], dtype=np.int64)
+
+
+def _column(path: Path, role: str, column: str) -> dict[str, str] | None:
+    """Return {id: value} of a table, or None; the ids are in the first column, or in that called like ``role``."""
+    from crowdshot.io.tables import one_each, read_table
+
+    table = read_table(path)
+    if column not in table.header:
+        return None
+    ids = one_each(table, table.header.index(role) if role in table.header else 0)
+    return dict(zip(map(str, ids), map(str, table.text(table.header.index(column))), strict=True))
+
+
+def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[str, str], str]]:
+    """Return the values of a column of the label files, and the value of each pair of an item and an annotator."""
+    from crowdshot.labels.formats.label_file import LabelFile
+    from crowdshot.labels.formats.label_selection import values_of
+    from crowdshot.labels.subgroups import MOST_GROUPS
+
+    try:
+        files = [LabelFile(path, sheet=labels.sheet, skip_bad=labels.skip_bad) for path in labels.paths]
+        values = sorted({value for file in files for value in values_of(file, column)})
+        if not 2 <= len(values) <= MOST_GROUPS:
+            return values, {}  # compare_groups explains it
+        of_pair: dict[tuple[str, str], str] = {}
+        for value in values:
+            of_pair |= dict.fromkeys(_pairs(labels, column, value), value)
+    except CrowdshotError as error:
+        if error.argument != "batch":
+            raise
+        hint = "Columns of other tables are read with items and people."
+        raise CrowdshotError(
+            error.message, argument="by", where=error.where, found=column, expected=error.expected, hint=hint
+        ) from None
+    return values, of_pair
+
+
+def _pairs(labels: LabelFiles, column: str, value: str) -> list[tuple[str, str]]:
+    """Return the items and annotators of the labels with a value."""
+    chosen = replace(labels, batch={**(labels.batch or {}), column: value}, gold=None, history=None)
+    ann = chosen.joined(chosen.parts(), "allow").annotations
+    items, annotators = ann.items.astype(str), ann.annotators.astype(str)
+    return list(zip(items[ann.item].tolist(), annotators[ann.annotator].tolist(), strict=True))
+
+
+@flat
+def slices(
+    labels: Labels,
+    by: Annotated[
+        Sequence[str],
+        FromText(partial(as_names, "by", like="language,country")),
+        typer.Option(
+            "--by",
+            metavar="COLUMN,…",
+            help="The property of items or people: a column of LABELS, of --items or of --people.",
+            rich_help_panel=INPUT,
+        ),
+    ] = (),
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", metavar="FILE", help="A table with a row for each item.", rich_help_panel=INPUT),
+    ] = None,
+    people: Annotated[
+        Path | None,
+        typer.Option("--people", metavar="FILE", help="A table with a row for each annotator.", rich_help_panel=INPUT),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE.csv", help="Also write a row for each group.", rich_help_panel=OUTPUT),
+    ] = None,
+    distributions: Annotated[
+        Path | None,
+        typer.Option(
+            "--distributions",
+            metavar="FILE.csv",
+            help="Also write the shares of the classes for each item and group of the last column.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", metavar="FILE.html", help="Also write a page.", rich_help_panel=OUTPUT),
+    ] = None,
+    as_json: AsJson = False,
+    *,
+    reading: ReadingOptions,
+) -> None:
+    """Compare accuracy and agreement of groups of items or people.
+
+    Groups are the values of a column, such as the language of items. A property of people, such as their country, also shows how each group labels the same items, and whether the groups
+    differ by more than chance.
+    """
+    import pandas as pd
+
+    from crowdshot.io.atomic import replacing, write_csv
+    from crowdshot.report import subgroup_page
+
+    if not by:
+        raise CrowdshotError("is missing", argument="by", expected="a column, such as language")
+    label_files = reading.of(labels)
+    targets = _check_files(out, distributions, page, [*label_files.inputs, *filter(None, (items, people))])
+    found, table = run_slices(label_files, by, items, people)
+    with ExitStack() as stack:  # all files or none
+        if out is not None:
+            write_csv(pd.DataFrame(subgroup_page.slice_rows(found)), stack.enter_context(replacing(out)))
+        if distributions is not None:
+            write_csv(table, stack.enter_context(replacing(distributions)))
+        if page is not None:
+            text = subgroup_page.render_slices(found)
+            stack.enter_context(replacing(page)).write_text(text, encoding="utf-8", newline="\n")
+    if as_json:
+        print_json(replace(found, files=targets))
+        return
+    typer.echo(subgroup_page.describe_slices(found))
+    for file in targets:
+        typer.echo(str(file))
+
+
+def _check_files(out: Path | None, distributions: Path | None, page: Path | None, inputs: Sequence[Path]) -> list[Path]:
+    """Refuse files that cannot be written; return those to write."""
+    from crowdshot.io.atomic import check_file, check_table
+
+    for file in (out, distributions):
+        if file is not None:
+            check_table(file, *inputs)
+    if page is not None:
+        check_file(page, *inputs)
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise CrowdshotError(f"is {page}", argument="page", found=page, expected="a name that ends in .html")
+    if out is not None and distributions is not None and out.resolve() == distributions.resolve():
+        message = f"is {distributions}, which is also the table of groups"
+        raise CrowdshotError(message, argument="distributions", found=distributions, expected="another file")
+    return [file for file in (out, distributions, page) if file is not None]
