@@ -33,11 +33,11 @@ def service(tmp_path):
     """A function that starts one; what it gives answers requests."""
 
     @contextmanager
-    def start(labels=(), features: Path | None = None, settings=None, data=None, **reading):
+    def start(labels=(), features: Path | None = None, settings=None, data=None, rule=None, **reading):
         files = LabelFiles(list(labels), **reading)
         data = data or tmp_path / "data"
-        worker = InProcess(open_sources(files, ItemFiles(features=features), None), data)
-        live = Live(Journal(data), worker, data)
+        worker = InProcess(open_sources(files, ItemFiles(features=features), None, rule=rule), data)
+        live = Live(Journal(data), worker, data, gold_share=rule.share if rule else 0.0)
         live.version = first_version(worker, live.journal)
         with TestClient(make_app(live, settings or Settings()), base_url=HERE) as client:
             client.live = live

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from crowdshot._cli.console import print_result
+from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
     METHOD,
     OUTPUT,
@@ -41,19 +42,22 @@ if TYPE_CHECKING:
     from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.gold_questions import GoldRule
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.summary import LeftOut, Result
 
+TRUTH = "truth"  # the column of known answers, which annotators must not see
 # Columns of the result that columns of the labels must not have the same names as.
 RESERVED_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
 ANSWERS = ("consensus", "confidence")  # columns that annotators should not see
+GOLD_SIGNS = ("gain", "n_labels")  # columns in which questions with known answers differ from others
 MOST_NAMED = 5  # annotators in a note
 MOST_CELLS = 50_000_000  # items × classes; above this, annotators are not judged individually
 TEXT = "text"  # the column of texts, unless the item column has this name
 
 
 class Estimate(NamedTuple):
-    """The posterior (N, K) of the items, and the labels it was estimated from.
+    """The posterior (N, K) of the items, the labels it was estimated from, and the known classes (N,), -1 for none.
 
     ``left_out`` maps a reason to the number or names of what was not used. ``texts`` are the items, if they are texts.
     """
@@ -62,6 +66,7 @@ class Estimate(NamedTuple):
     annotations: Annotations
     probabilities: PosteriorMatrix
     left_out: LeftOut
+    known: NDArray[np.int64]
     texts: Sequence[str] = ()
 
 
@@ -101,6 +106,7 @@ def ask(
     out: Path | None = None,
     available: Sequence[str] | Path | None = None,
     stop_at: float | None = None,
+    rule: GoldRule | None = None,
 ) -> tuple[Result, pd.DataFrame]:
     """Return the result and a table with one row per question, the most useful first.
 
@@ -123,27 +129,37 @@ def ask(
         annotators are asked, except those whose labels do not depend on the items.
     stop_at : float, optional
         A share of the items. The result then has the number of labels after which this share is accepted.
+    rule : GoldRule, optional
+        How many questions have known answers, and who is paused. Rows of such questions have their answer in the
+        column "truth", and come at random places.
     """
     import numpy as np
 
     from crowdshot._cli.inputs import NO_ITEMS
+    from crowdshot.labels.gold_questions import GoldRule
     from crowdshot.report.result_tables import check_columns
 
+    rule = rule or GoldRule()
     item_files = NO_ITEMS if item_files is None else item_files
     _check_arguments(labels, item_files, cost, out, available, stop_at)
     estimate = _from_items(labels, item_files) if item_files else _from_labels(labels, item_files.encoder)
-    check_columns(estimate.annotations.columns, str(labels), RESERVED_NAMES)
+    truth = (TRUTH,) if rule.share else ()
+    check_columns(
+        estimate.annotations.columns, str(labels), {role: (*names, *truth) for role, names in RESERVED_NAMES.items()}
+    )
     if stop_at is not None and not isinstance(estimate.probabilities, np.ndarray):
         sizes = f"{estimate.annotations.n_classes:,} classes and {estimate.annotations.n_annotators:,} annotators"
         raise CrowdshotError(f"is not supported for {sizes}, which are too many for a forecast", argument="stop_at")
+    rule.check(int((estimate.known >= 0).sum()))
     estimate, candidates = _candidates(estimate, cost, available)
+    candidates, tests = _tested(estimate, candidates, rule)
     with progress("choosing questions"):
-        chosen = _choose(estimate, candidates, budget, most)
-    table = _table(chosen.questions, estimate, None if cost is None else candidates.price)
+        chosen = _choose(estimate, candidates, budget, most, rule.share)
+    table = _table(chosen.questions, estimate, None if cost is None else candidates.price, rule.share > 0)
     files = []
     if out is not None:
         with progress("writing"):
-            files = _write(out, table, estimate)
+            files = _write(out, table, estimate, tests)
     return _result(estimate, candidates, chosen, budget, stop_at, files), table
 
 
@@ -162,7 +178,8 @@ def _check_arguments(
         inputs = (*labels.inputs, item_files.features, item_files.texts, *lists)
         check_table(out, *inputs, endings=(*TABLES, ".json"))
         if out.suffix.lower() != ".json":
-            check_table(_beside(out), *inputs)
+            check_table(_beside(out, "consensus"), *inputs)
+        check_table(_beside(out, "people"), *inputs)
     if stop_at is not None and not 0 < stop_at <= 1:
         expected = "a share of the items, above 0 and at most 1"
         raise CrowdshotError(f"is {stop_at:g}", argument="stop_at", found=stop_at, expected=expected)
@@ -174,7 +191,8 @@ def _from_items(labels: LabelFiles, item_files: ItemFiles) -> Estimate:
 
     fitted = fit(labels, item_files)
     clf = fitted.clf
-    return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, fitted.items.texts)
+    known = clf._known.gold
+    return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, known, fitted.items.texts)
 
 
 def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
@@ -199,7 +217,8 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
     ann, _ = gold_labels.hold(gold_labels.join(ann, read.gold), read.gold)
     with progress("aggregating"):
         found = aggregate_labels(read, ann, gold=read.gold)
-    return Estimate(read, found.annotations, found.posterior, left_out)
+    _, known = gold_labels.hold(found.annotations, read.gold)
+    return Estimate(read, found.annotations, found.posterior, left_out, known)
 
 
 # ---- who can be asked what ----
@@ -227,6 +246,25 @@ def _can_judge_annotators(estimate: Estimate) -> bool:
     p = estimate.probabilities
     is_small = isinstance(p, np.ndarray) and p.size <= MOST_CELLS
     return is_small and not estimate.labels.several and estimate.annotations.n_classes > 1
+
+
+def _tested(estimate: Estimate, candidates: Candidates, rule: GoldRule) -> tuple[Candidates, pd.DataFrame | None]:
+    """Return the candidates without paused annotators, and everybody's results in tests if there is a rule."""
+    import numpy as np
+
+    from crowdshot.labels.gold_questions import PAUSED, describe_tests, gold_tests, tests_table
+
+    if not rule.wanted:
+        return candidates, None
+    results = gold_tests(estimate.annotations, estimate.known, rule)
+    askable = candidates.askable & np.array([found.status != PAUSED for found in results])
+    named = {show(name): found for name, found in zip(estimate.annotations.annotators, results, strict=True)}
+    for sentence in describe_tests(named):
+        warnings.warn(CrowdshotWarning(sentence), stacklevel=2)
+    if not askable.any():
+        message = "pauses everybody who could be asked"
+        raise CrowdshotError(message, argument="pause_below", found=rule.pause_below, expected="a smaller share")
+    return candidates._replace(askable=askable), tests_table(estimate.annotations, results)
 
 
 def _redundant_questions(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -320,11 +358,14 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
 # ---- choosing ----
 
 
-def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int | None) -> Chosen:
+def _choose(
+    estimate: Estimate, candidates: Candidates, budget: float, most: int | None, gold_share: float = 0.0
+) -> Chosen:
     import numpy as np
 
     from crowdshot.labels import aggregation, annotator_quality, asking
     from crowdshot.labels.consensus import uncertainty
+    from crowdshot.labels.gold_questions import mix_in
 
     ann, askable, price = estimate.annotations, candidates.askable, candidates.price
     history = estimate.labels.history.of(ann.annotators)
@@ -337,6 +378,8 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators) + history.sum(1)
     first = asking.first_limits(n_labels, limit)
     questions = asking.choose(p, confusion, candidates.closed, budget, price, limit, first=first)
+    if gold_share:
+        questions = mix_in(questions, ann, estimate.known, gold_share)
     cautious = asking.at_once([annotator_quality.expected_confusion(*part, history) for part in parts])
     mended = asking.mended(p, cautious, questions)
     return Chosen(questions, most, limit, float(uncertainty(p).sum()), mended)
@@ -386,10 +429,12 @@ def _result(
     )
 
 
-def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDArray[np.float64] | None) -> pd.DataFrame:
+def _table(
+    questions: Sequence[asking.Question], estimate: Estimate, price: NDArray[np.float64] | None, gold: bool = False
+) -> pd.DataFrame:
     """Return the questions under the column names of the labels, with an empty column for the answers.
 
-    The filled-in table can be read together with the labels.
+    The filled-in table can be read together with the labels. With ``gold``, the column "truth" has known classes.
     """
     import numpy as np
     import pandas as pd
@@ -412,34 +457,43 @@ def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDAr
             "consensus": as_index(ann.classes).take(label),
             "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
+            **({TRUTH: np.append(ann.classes.astype(object), "")[estimate.known[item]]} if gold else {}),
         }
     )
 
 
-def _beside(out: Path) -> Path:
-    """Return the file of the current answers, which annotators should not see."""
-    return out.with_name(f"{out.stem}-consensus{out.suffix}")
+def _beside(out: Path, what: str) -> Path:
+    """Return the file of the current answers or of results in tests, which annotators should not see."""
+    return out.with_name(f"{out.stem}-{what}{out.suffix if what == 'consensus' else '.csv'}")
 
 
 def for_annotators(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the questions without the current answers, because people tend to agree with an answer that they see."""
-    return table.drop(columns=[*ANSWERS])
+    """Return the questions without the current answers, because people tend to agree with an answer that they see.
+
+    Questions with known answers have no gain and more labels than others, so these columns are left out, too.
+    """
+    return table.drop(columns=[*ANSWERS, *((TRUTH, *GOLD_SIGNS) if TRUTH in table else ())])
 
 
-def _write(out: Path, table: pd.DataFrame, estimate: Estimate) -> list[Path]:
-    """Write the questions, and the current answers to a second table; return the files."""
+def _write(out: Path, table: pd.DataFrame, estimate: Estimate, tests: pd.DataFrame | None) -> list[Path]:
+    """Write the questions, and the current answers and tests to tables of their own; return the files."""
     from crowdshot.io.atomic import write_file
     from crowdshot.labels.formats.writers import write_questions
 
     columns = estimate.annotations.columns
+    people = []
+    if tests is not None:
+        people = [_beside(out, "people")]
+        write_file(people[0], tests)
     if out.suffix.lower() != ".json":
+        answers = table.drop(columns=["n_labels", "gain", columns.label, TEXT, "cost"], errors="ignore")
         write_file(out, for_annotators(table))
-        write_file(_beside(out), table[[columns.item, columns.annotator, *ANSWERS]])
-        return [out, _beside(out)]
+        write_file(_beside(out, "consensus"), answers)
+        return [out, _beside(out, "consensus"), *people]
     items = estimate.annotations.items.tolist()
     texts = dict(zip(items, estimate.texts, strict=True)) if estimate.texts else None
-    write_questions(out, table, estimate.labels, texts)
-    return [out]
+    write_questions(out, for_annotators(table), estimate.labels, texts)
+    return [out, *people]
 
 
 # "\b" keeps the line breaks
@@ -449,6 +503,7 @@ Examples:
   crowdshot next labels.csv --images photos --budget 50 --max-per-annotator 10 --out questions.csv
   crowdshot next labels.csv --annotators-available ann,bob --stop-at 0.95
   crowdshot next labels.csv --budget 100 --cost expert=5,student=1 --out questions.csv
+  crowdshot next labels.csv --gold known.csv --gold-share 0.1 --pause-below 0.6 --out questions.csv
   crowdshot next export.json --images photos --out questions.json
 """
 
@@ -520,6 +575,7 @@ def ask_next(
     ] = None,
     as_json: AsJson = False,
     *,
+    gold_options: GoldOptions,
     reading: ReadingOptions,
 ) -> None:
     """List which items to label next, and by whom.
@@ -533,6 +589,6 @@ def ask_next(
     items = ItemFiles(
         images, features, encoder, reading.skip_bad, texts, sheet=reading.sheet, allow_outside=allow_outside
     )
-    result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
+    result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at, gold_options.rule())
     shown = table if as_json else for_annotators(table)
     print_result(result, as_json, shown if out is None else None, "questions")

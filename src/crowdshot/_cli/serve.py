@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import warnings_as_notes
+from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
     INPUT,
     METHOD,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from crowdshot._cli.inputs import ItemFiles, LabelFiles
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.gold_questions import GoldRule
     from crowdshot.service.http_app import Settings
     from crowdshot.service.journal import Journal
     from crowdshot.service.snapshot import Sources
@@ -79,7 +81,9 @@ class Listening:
     allow_outside: bool = False
 
 
-def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
+def run_serve(
+    labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening, rule: GoldRule
+) -> None:
     """Check the files, fit the first version and listen until the service is stopped."""
     import asyncio  # imported here, because every command imports this module
 
@@ -92,7 +96,7 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
     labels = _check_files(labels, model)
     settings = _settings(labels, model, listening)
     door = _bind(listening)
-    worker = Worker(partial(open_in_process, labels, items, model, listening.label_studio, allow), data)
+    worker = Worker(partial(open_in_process, labels, items, model, listening.label_studio, allow, rule), data)
     journal, fitted = None, False
     try:
         journal = _open_journal(data, listening.salvage)
@@ -100,7 +104,7 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
         with progress("fitting"):
             version = first_version(worker, journal)
         fitted = True
-        live = Live(journal, worker, data, listening.log_labels)
+        live = Live(journal, worker, data, listening.log_labels, rule.share)
         app = make_app(live, settings)
         live.version = version
         asyncio.run(_listen(app, door))
@@ -217,19 +221,33 @@ def _files(path: Path) -> list[Path]:
 
 
 def open_in_process(
-    labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None, allow_outside: bool
+    labels: LabelFiles,
+    given: ItemFiles,
+    model: Path | None,
+    label_studio: str | None,
+    allow_outside: bool,
+    rule: GoldRule,
 ) -> Sources:
     """Call `open_sources` in the process that fits, which has to show warnings itself."""
     from crowdshot.encoders.outside import stay_allowed
 
     stay_allowed(allow_outside)
     with warnings_as_notes(serve):
-        return open_sources(labels, given, model, label_studio)
+        return open_sources(labels, given, model, label_studio, rule)
 
 
-def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None = None) -> Sources:
+def open_sources(
+    labels: LabelFiles,
+    given: ItemFiles,
+    model: Path | None,
+    label_studio: str | None = None,
+    rule: GoldRule | None = None,
+) -> Sources:
     """Read the labels and embed the items, for the process that fits."""
     from crowdshot.io.cells import stay_excel_safe, trim
+    from crowdshot.labels import gold_labels
+    from crowdshot.labels.columns import Columns
+    from crowdshot.labels.gold_questions import GoldRule
     from crowdshot.labels.spelling import parts as split_parts
     from crowdshot.service.snapshot import Sources
 
@@ -238,6 +256,9 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None, label
         parts: Sequence[LabelsRead] = labels.parts() if labels.paths else []
     except NoLabelError:  # labelling has not started
         parts = []
+    rule = rule or GoldRule()
+    gold = {} if labels.gold is None else gold_labels.read(labels.gold, Columns())  # also before the first label
+    rule.check(len(gold) + sum(len(part.gold) for part in parts))
     classes = set(labels.ordered)
     spelling: Callable[[str], str] = trim
     named: Callable[[str], Sequence[str]] = split_parts if labels.multi_label else lambda name: [name]
@@ -246,7 +267,12 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None, label
         classes |= {each for name in (*joined.annotations.classes, *joined.gold.values()) for each in named(str(name))}
         spelling = joined.spelling
     sources = partial(
-        Sources, parts, classes=frozenset(classes), spelling=lambda label: named(spelling(label)), tool=label_studio
+        Sources,
+        parts,
+        classes=frozenset(classes),
+        spelling=lambda label: named(spelling(label)),
+        tool=label_studio,
+        rule=rule,
     )
     read = partial(replace(labels, categories=True).joined, strangers="allow")  # accept any label that arrives later
     if not given:
@@ -284,6 +310,7 @@ Examples:
   crowdshot serve --labels export.json --images photos --data live
   crowdshot serve --labels labels.csv --features embeddings.npz --data live --port 8000
   crowdshot serve --texts reviews.csv --data live --host 0.0.0.0 --auth token.txt
+  crowdshot serve --labels labels.csv --data live --gold known.csv --gold-share 0.1 --pause-below 0.6
   crowdshot serve --labels labels.csv --data live --read-only
 """
 
@@ -380,6 +407,7 @@ def serve(
         ),
     ] = False,
     *,
+    gold_options: GoldOptions,
     reading: ReadingOptions,
 ) -> None:
     """Run a service that aggregates labels while people label.
@@ -395,4 +423,4 @@ def serve(
     listening = Listening(
         host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or (), salvage, allow_outside
     )
-    run_serve(reading.of(labels or []), items, data, model, listening)
+    run_serve(reading.of(labels or []), items, data, model, listening, gold_options.rule())

@@ -70,15 +70,28 @@ class Waiting:
         names = [str(ann.items[row]) for row in chosen]
         self.asked.extend(OpenQuestion(name, annotator, now + PATIENCE) for name in names)
         return [
-            {
-                "item": name,
-                "gain": float(gain[row]),
-                "consensus": str(ann.classes[posterior[row].argmax()]),
-                "confidence": float(posterior[row].max()),
-                "n_labels": int(version.n_labels[row]),
-            }
-            for name, row in zip(names, chosen, strict=True)
+            self.question(version, row) | {"gain": float(gain[row]), "n_labels": int(version.n_labels[row])}
+            for row in chosen
         ]
+
+    def question(self, version: Version, row: int) -> dict[str, object]:
+        """Return a question about an item with its current answer."""
+        ann, posterior = version.annotations, self._posterior_now(version)
+        return {
+            "item": str(ann.items[row]),
+            "consensus": str(ann.classes[posterior[row].argmax()]),
+            "confidence": float(posterior[row].max()),
+        }
+
+    def forget(self, version: Version, annotator: str, item: str) -> None:
+        """Remove an open question."""
+        gone = (item, version.names.get(annotator, annotator))
+        self.asked = deque((question for question in self.asked if question[:2] != gone), MOST_WAITING)
+
+    def answered_by(self, version: Version, annotator: str) -> set[int]:
+        """Return the rows that the annotator has labelled."""
+        annotator = version.names.get(annotator, annotator)
+        return set(self._labelled(version, annotator, version.person.get(annotator, -1)))
 
     def _gains(self, version: Version, posterior: Floats, annotator: str, open_questions: list[OpenQuestion]) -> Floats:
         """Return the expected gain (N,) of asking the annotator about each item; -1 for items that are left out."""
@@ -126,12 +139,16 @@ class Waiting:
         self._posterior[row] = now
 
     def _closed(self, version: Version, annotator: str, position: int, open_questions: list[OpenQuestion]) -> list[int]:
-        """Return the rows that the annotator has labelled or has an open question about."""
-        ann = version.annotations
-        labelled = ann.item[ann.annotator == position].tolist() if position >= 0 else []
-        newer = [item for item, labels in self.since.items() if labels.get(annotator) is not None]
+        """Return the rows that the annotator has labelled or has an open question about, and gold items."""
         asked = [each.item for each in open_questions if each.annotator == annotator]
-        return labelled + [version.place[item] for item in (*newer, *asked) if item in version.place]
+        rows = [version.place[item] for item in asked if item in version.place]
+        return [*self._labelled(version, annotator, position), *rows, *version.known]
+
+    def _labelled(self, version: Version, annotator: str, position: int) -> list[int]:
+        ann = version.annotations
+        labelled: list[int] = ann.item[ann.annotator == position].tolist() if position >= 0 else []
+        newer = [item for item, labels in self.since.items() if labels.get(annotator) is not None]
+        return labelled + [version.place[item] for item in newer if item in version.place]
 
 
 def _answered(version: Version, posterior: Floats, people: list[str]) -> Floats:

@@ -216,7 +216,7 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
         rows = ",".join(version.consensus[:limit])
         return Response(f'{{"version":{version.number},"consensus":[{rows}]}}', media_type="application/json")
 
-    @router.get("/v1/annotators")
+    @router.get("/v1/annotators", response_model_exclude_none=True)
     async def annotators() -> schemas.Annotators:
         version = current()
         return schemas.Annotators(version=version.number, annotators=version.annotators)
@@ -231,13 +231,20 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
     ) -> schemas.Questions:
         """Return the best questions for an annotator, the best first; an unknown annotator counts as new."""
         version = current()
-        questions = live.waiting.questions(version, trim(annotator), n)
+        refuse_paused(live, version, trim(annotator))
+        questions = await live.questions(version, trim(annotator), n)
         if not answers:
             hidden = {"consensus", "confidence"}
             questions = [{key: x for key, x in each.items() if key not in hidden} for each in questions]
         return schemas.Questions.model_validate({"version": version.number, "questions": questions})
 
     return router
+
+
+def refuse_paused(live: Live, version: Version, annotator: str) -> None:
+    """Answer 403 to a paused annotator, without the reason, which would show that some answers are known."""
+    if live.is_paused(version, annotator):
+        raise HTTPException(403, "There are no more questions for you at the moment. Please ask the project lead.")
 
 
 def check_decision(decision: schemas.Decision, version: Version, ordered: frozenset[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import multiprocessing
 import os
@@ -19,13 +20,16 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote
 
+import numpy as np
+
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels.gold_questions import PAUSED, GoldRule, GoldTests, gold_tests, least_used
 from crowdshot.labels.working_times import working_table, working_times
 from crowdshot.model.parts import Sizes
 from crowdshot.service import live_page
 from crowdshot.service.assignments import Waiting
 from crowdshot.service.journal import Answer, Decision, Journal, plain
-from crowdshot.service.snapshot import Fitted, Review, Sources, Version, expected_answers, fit
+from crowdshot.service.snapshot import Fitted, Review, Sources, Version, expected_answers, fit, with_known
 
 MOST_CLASSES = 1_000  # the page and the questions take longer than a label with more
 MOST_TESTED = 20_000  # labels; with more, tests of annotators over time would delay new versions
@@ -35,6 +39,7 @@ KEEP_ALIVE = 15.0  # seconds between keep-alive messages to an open page
 log = logging.getLogger("crowdshot.service")
 
 
+GOLD_ASKED = "gold asked: "  # start of the journal's facts with the gold items of an annotator, as JSON
 FITTED = "fitted"  # the journal's fact with the last row of the newest version
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -51,8 +56,14 @@ class NotWrittenError(Exception):
 class Live:
     """The current version, the journal, and the labels that the version does not contain yet."""
 
-    def __init__(self, journal: Journal, worker: Fits, data: Path, log_labels: bool = False) -> None:
+    def __init__(
+        self, journal: Journal, worker: Fits, data: Path, log_labels: bool = False, gold_share: float = 0.0
+    ) -> None:
         self.journal, self.worker, self.data = journal, worker, data
+        self.gold_share = gold_share
+        self.random = np.random.default_rng()  # nobody can know which questions are gold
+        self._gold_asked: dict[str, list[str]] = {}  # gold items that annotators were asked about
+        self._choosing_gold = asyncio.Lock()
         self.version: Version | None = None
         self.waiting = Waiting()
         self.counts: Counter[str] = Counter()
@@ -150,6 +161,50 @@ class Live:
         """Record decisions about unknown classes and items, and fit again."""
         await self.on_disk(self.journal.decide, decisions)
         self._changed.set()
+
+    async def questions(self, version: Version, annotator: str, n: int) -> list[dict[str, object]]:
+        """Return at most ``n`` questions for an annotator, some of them gold if there is a share of gold.
+
+        Then no question has its gain and number of labels, in which gold items differ from others.
+        """
+        questions = self.waiting.questions(version, annotator, n)
+        if not version.known:
+            return questions
+        hidden = {"gain", "n_labels"}
+        questions = [{key: x for key, x in each.items() if key not in hidden} for each in questions]
+        places = np.flatnonzero(self.random.random(len(questions)) < self.gold_share)
+        if not annotator or not len(places):
+            return questions
+        async with self._choosing_gold:
+            gold = await self._ask_gold(version, annotator, len(places))
+        for place, row in zip(places.tolist(), gold, strict=False):
+            self.waiting.forget(version, annotator, str(questions[place]["item"]))
+            questions[place] = self.waiting.question(version, row)
+        return questions
+
+    async def _ask_gold(self, version: Version, annotator: str, n: int) -> list[int]:
+        """Return the rows of at most ``n`` gold items that the annotator was never asked about, and record them."""
+        names = dict.fromkeys([annotator, version.names.get(annotator, annotator)])
+        for name in names:
+            if name not in self._gold_asked:
+                stored = await self.on_disk(self.journal.fact, GOLD_ASKED + name)
+                self._gold_asked[name] = json.loads(stored or "[]")
+        asked = {item for name in names for item in self._gold_asked[name]}
+        closed = self.waiting.answered_by(version, annotator)
+        items = version.annotations.items
+        rows = [row for row in version.known if row not in closed and str(items[row]) not in asked]
+        used = version.n_labels.astype(np.float64)
+        for item in (item for some in self._gold_asked.values() for item in some if item in version.place):
+            used[version.place[item]] += 1
+        chosen = least_used(np.array(rows, dtype=np.int64), used, n, self.random)
+        if chosen:
+            self._gold_asked[annotator] += [str(items[row]) for row in chosen]
+            await self.on_disk(self.journal.note, GOLD_ASKED + annotator, json.dumps(self._gold_asked[annotator]))
+        return chosen
+
+    def is_paused(self, version: Version, annotator: str) -> bool:
+        tests = version.tests.get(version.names.get(annotator, annotator))
+        return tests is not None and tests.status == PAUSED
 
     def _by_name(self, answers: Sequence[Answer]) -> list[Answer]:
         """Return the answers with merged annotator names; the journal has the names as they were written."""
@@ -310,14 +365,14 @@ def make_version(sources: Sources, journal: Journal, data: Path, until: int | No
         found = fit(sources, later, Review.of(sources, journal))
     if found is None:
         return None
-    ann, posterior = found.annotations, found.posterior
+    ann, posterior = found.annotations, with_known(found.posterior, found.known)
     confusion = expected_answers(ann, posterior, found.read.history)
     seconds = time.perf_counter() - started
     read = found.read
     args = (
         later.row,
         ann,
-        posterior,
+        found.posterior,
         confusion,
         found.seen,
         read.several,
@@ -336,7 +391,13 @@ def make_version(sources: Sources, journal: Journal, data: Path, until: int | No
     else:
         table = working_times(read.annotations, read.times)
     working = {name: row.dropna().to_dict() for name, row in table.iterrows()}
-    version = Version(point.number, *args, working={name: row for name, row in working.items() if row})
+    version = replace(
+        draft,
+        number=point.number,
+        working={name: row for name, row in working.items() if row},
+        known=dict(found.known),
+        tests=_tests(found, sources.rule),
+    )
     recent: Counter[str] = Counter()
     for annotator, number in journal.recent(live_page.RECENT).items():
         recent[version.names.get(annotator, annotator)] += number
@@ -348,9 +409,20 @@ def make_version(sources: Sources, journal: Journal, data: Path, until: int | No
         version.place,
         version.person,
     )  # computed here, so that no request waits for them
-    _save_model(found, data, version.number)
+    _save_model(found, data, version.number, share=bool(version.known))
     journal.note(FITTED, str(later.row))
     return version
+
+
+def _tests(found: Fitted, rule: GoldRule) -> dict[str, GoldTests]:
+    """Return the results of the annotators with labels in gold questions; {} if there are none."""
+    if not found.known:
+        return {}
+    ann, known = found.annotations, np.full(found.annotations.n_items, -1, dtype=np.int64)
+    known[list(found.known)] = list(found.known.values())
+    n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators)
+    results = zip(ann.annotators, gold_tests(ann, known, rule), n_labels, strict=True)
+    return {str(name): tests for name, tests, n in results if n}
 
 
 def surroundings(sources: Sources, journal: Journal) -> live_page.Surroundings:
@@ -365,11 +437,11 @@ def surroundings(sources: Sources, journal: Journal) -> live_page.Surroundings:
     return live_page.Surroundings(files, links)
 
 
-def _save_model(found: Fitted, data: Path, number: int) -> None:
-    """Save the classifier and keep one earlier file, which may be in use."""
+def _save_model(found: Fitted, data: Path, number: int, share: bool) -> None:
+    """Save the classifier, without labels and known classes to ``share`` it; keep one earlier file, maybe in use."""
     if found.clf is None:
         return
-    found.clf.save(model_file(data, number))
+    found.clf.save(model_file(data, number), labels=not share)
     for old in data.glob("model-*.safetensors"):
         version = old.stem.removeprefix("model-")
         if version.isdigit() and int(version) < number - 1:

@@ -9,15 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crowdshot.formatting import clean, percent, plural
+from crowdshot.formatting import clean, percent, plural, spread
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
 from crowdshot.labels.consensus import THRESHOLD, Floats, is_overruled, review_kinds, uncertainty
+from crowdshot.labels.gold_questions import PAUSED
 from crowdshot.labels.working_times import describe_trends, describe_working, warning_signs
 from crowdshot.report import summary
 from crowdshot.report.page.item_map import thumbnails
 from crowdshot.report.page.templates import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point
+from crowdshot.service.schemas import KnownAnswers
 from crowdshot.service.snapshot import Held, Version
 
 HERE = Path(__file__).parent / "page"
@@ -153,8 +155,8 @@ def gather(
             row.low,
             row.high,
             recent.get(row.annotator, 0),
-            signs=warning_signs(row.working),
-            sentences=[describe_working(row.working), *describe_trends(row.working)],
+            signs=[*warning_signs(row.working), *([PAUSED] if row.gold and row.gold.status == PAUSED else [])],
+            sentences=[describe_working(row.working), *describe_trends(row.working), *describe_gold(row.gold)],
         )
         for row in sorted(version.annotators, key=lambda row: row.high)
     ]
@@ -180,6 +182,16 @@ def gather(
         held=list(version.held[:MOST_HELD]),
         n_held=len(version.held),
     )
+
+
+def describe_gold(found: KnownAnswers | None) -> list[str]:
+    """Return a sentence on an annotator's results in questions with known answers."""
+    if found is None:
+        return []
+    if not found.tests:
+        return ["Not tested with a known answer yet."]
+    share = f"{percent(found.passed / found.tests)} ({spread(found.low, found.high)})"
+    return [f"{found.passed} of {plural(found.tests, 'known answer')} right: {share}."]
 
 
 def tile_texts(version: Version) -> dict[str, str]:

@@ -132,6 +132,16 @@ class Consensus(BaseModel):
     consensus: list[ConsensusItem]
 
 
+class KnownAnswers(BaseModel):
+    """Labels of items with known answers, how many of them are right, and the 90 % interval of the share."""
+
+    tests: int
+    passed: int
+    low: Share
+    high: Share
+    status: Literal["paused", "tested", "not tested"]
+
+
 class Annotator(BaseModel):
     annotator: str
     n_labels: int
@@ -139,6 +149,7 @@ class Annotator(BaseModel):
     low: Share
     high: Share
     working: dict[str, str | float] = {}
+    gold: KnownAnswers | None = None
 
 
 class Annotators(BaseModel):
@@ -148,8 +159,8 @@ class Annotators(BaseModel):
 
 class Question(BaseModel):
     item: str
-    gain: float
-    n_labels: int
+    gain: float | None = None
+    n_labels: int | None = None
     consensus: str | None = None
     confidence: Share | None = None
 

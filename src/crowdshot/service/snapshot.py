@@ -25,8 +25,10 @@ from crowdshot.labels.annotator_quality import AnnotatorPriors, judge
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.consensus import THRESHOLD, Floats
 from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.gold_questions import GoldRule, GoldTests
 from crowdshot.labels.label_times import Times, in_time
 from crowdshot.labels.matching import file_finder, match_files, named_like
+from crowdshot.service import schemas
 from crowdshot.service.journal import Answer, Journal, State
 from crowdshot.service.schemas import Annotator
 
@@ -76,6 +78,11 @@ class Version:
         Whether labels of unknown classes are held.
     working : dict
         When, how fast and how evenly annotators work, by name (`labels.working_times.working_table`).
+    known : dict
+        The known class of each gold item, by its position, if questions about them are asked. Then the posterior of
+        these items was computed without knowing it, so that nothing shows which items they are.
+    tests : dict
+        The results in these questions, by annotator.
     page : str
         The live page as HTML.
     """
@@ -95,6 +102,8 @@ class Version:
     held: tuple[Held, ...] = ()
     reviews: bool = False
     working: dict[str, dict[str, Any]] = field(default_factory=dict)
+    known: dict[int, int] = field(default_factory=dict, repr=False)
+    tests: dict[str, GoldTests] = field(default_factory=dict)
     page: str = field(default="", repr=False)
 
     @cached_property
@@ -138,6 +147,11 @@ class Version:
         return np.asarray(self.posterior.max(1))
 
     @property
+    def certain_posterior(self) -> Floats:
+        """The posterior with the known classes of gold items."""
+        return with_known(self.posterior, self.known)
+
+    @property
     def n_labelled(self) -> int:
         return int((self.n_labels > 0).sum())
 
@@ -151,7 +165,10 @@ class Version:
 
     @cached_property
     def consensus(self) -> list[str]:
-        """A JSON object for each item, as text."""
+        """A JSON object for each item, as text.
+
+        Gold items without labels are left out if nothing else is known of them: only they would have no label.
+        """
         votes = self.annotations.vote_counts()
         best = self.posterior.argmax(1)
         return [
@@ -165,13 +182,14 @@ class Version:
                 }
             )
             for row, (item, k) in enumerate(zip(self.annotations.items, best, strict=True))
+            if row < self.seen or self.n_labels[row] or row not in self.known
         ]
 
     @cached_property
     def annotators(self) -> list[Annotator]:
         """The quality of each annotator with labels."""
         names = ("n_labels", "accuracy", "low", "high")
-        table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
+        table = judge(self.annotations, self.certain_posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
         return [
             Annotator(
@@ -181,10 +199,21 @@ class Version:
                 low=low,
                 high=high,
                 working=self.working.get(str(name), {}),
+                gold=schemas.KnownAnswers(**self.tests[str(name)]._asdict()) if str(name) in self.tests else None,
             )
             for name, n, accuracy, low, high in rows
             if n
         ]
+
+
+def with_known(posterior: Floats, known: Mapping[int, int]) -> Floats:
+    """Return the posterior (N, K) with the known classes of gold items, {position: class}."""
+    if not known:
+        return posterior
+    posterior, rows = posterior.copy(), list(known)
+    posterior[rows] = 0
+    posterior[rows, list(known.values())] = 1
+    return posterior
 
 
 def known_people(ann: Annotations, history: AnnotatorPriors) -> list[str]:
@@ -220,7 +249,7 @@ class Sources:
     ``parts`` are the label files as they were read, and ``read`` joins them with other labels. ``items``, their
     ``embeddings`` (N, D) and the unfitted classifier are either all set or all None. ``classes`` are the known classes,
     and ``spelling`` maps a label to the classes that it names; without known classes, every label is used. ``tool`` is
-    the address of Label Studio.
+    the address of Label Studio, and ``rule`` says how annotators are tested.
     """
 
     parts: Sequence[LabelsRead]
@@ -231,6 +260,7 @@ class Sources:
     classes: frozenset[str] = frozenset()
     spelling: Callable[[str], Sequence[str]] = lambda label: [label]
     tool: str | None = None
+    rule: GoldRule = field(default_factory=GoldRule)
 
 
 @dataclass(frozen=True)
@@ -310,7 +340,10 @@ def _item_test(sources: Sources, names: set[str]) -> Callable[[str], bool]:
 
 
 class Fitted(NamedTuple):
-    """The result of a fit; ``clf`` is None without items, or if all labels are of one class."""
+    """The result of a fit; ``clf`` is None without items, or if all labels are of one class.
+
+    ``known`` has the classes of gold items by position.
+    """
 
     read: LabelsRead
     annotations: Annotations
@@ -321,6 +354,7 @@ class Fitted(NamedTuple):
     files: bool = False
     held: tuple[Held, ...] = ()
     reviews: bool = False
+    known: Mapping[int, int] = {}
 
 
 def fit(sources: Sources, later: State, review: Review | None = None) -> Fitted | None:
@@ -338,8 +372,34 @@ def fit(sources: Sources, later: State, review: Review | None = None) -> Fitted 
     if not parts:
         return None
     read = sources.read(parts)
-    found = _by_labels(read) if sources.items is None else _with_items(sources, read)
+    found = _fit(sources, read)
+    if sources.rule.wanted and read.gold:
+        found = _hide_gold(found, _fit(sources, replace(read, gold={})), read.gold)
     return found._replace(held=tuple(held), reviews=bool(review.classes))
+
+
+def _fit(sources: Sources, read: LabelsRead) -> Fitted:
+    return _by_labels(read) if sources.items is None else _with_items(sources, read)
+
+
+def _hide_gold(found: Fitted, without: Fitted, gold: Mapping[Any, Any]) -> Fitted:
+    """Return a fit whose posteriors of gold items are those of a fit ``without`` gold.
+
+    A gold item that nobody labelled has the mean posterior, like any other item without labels.
+    """
+    ann = found.annotations
+    row = positions(ann.items, list(gold))
+    label = positions(ann.classes.astype(str), list(map(str, gold.values())))
+    known = {int(i): int(k) for i, k in zip(row, label, strict=True) if i >= 0 and k >= 0}
+    column = positions(ann.classes, without.annotations.classes)
+    posterior = found.posterior.copy()
+    for i, place in zip(known, positions(without.annotations.items, ann.items[list(known)]), strict=True):
+        posterior[i] = 0
+        if place >= 0:
+            posterior[i, column[column >= 0]] = without.posterior[place][column >= 0]
+        else:
+            posterior[i, column[column >= 0]] = without.posterior.mean(0)[column >= 0]
+    return found._replace(posterior=posterior, known=known)
 
 
 def _without(part: LabelsRead, withdrawn: set[tuple[str, str]]) -> LabelsRead:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line, show
 from crowdshot.io.atomic import replacing, write_csv
+from crowdshot.labels.columns import TRUTH, plain
 from crowdshot.labels.formats.label_file import LabelsRead, Project
 from crowdshot.labels.matching import match_files
 from crowdshot.labels.spelling import parts
@@ -117,13 +118,14 @@ def write_questions(
 
     A task has the item's data and three more fields: ``next_item``, by which `label_studio` recognises the item, and
     ``next_annotator`` and ``next_gain`` for filters and sorting. Tasks have no predictions, because annotators tend to
-    agree with an answer that they see.
+    agree with an answer that they see. A table without gains has questions with known answers; its tasks have no field
+    that is called like a known answer.
 
     Parameters
     ----------
     path : path-like
     table : DataFrame
-        A row per question with the item, the annotator and the gain.
+        A row per question with the item, the annotator and, unless answers are known, the gain.
     labels : LabelsRead
     texts : mapping, optional
         Item -> text, used if the labels do not come from a project of Label Studio.
@@ -136,18 +138,16 @@ def write_questions(
         data_of[items[row]] = data
     if texts is not None and labels.project is None:
         data_of = {item: {"text": texts[item]} for item in items}
-    questions = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
-    tasks = [
-        {
-            "data": {
-                **data_of[item],
-                "next_item": str(item),
-                "next_annotator": str(annotator),
-                "next_gain": float(f"{gain:.6g}"),
-            }
-        }
-        for item, annotator, gain in questions
+    tasks: list[dict[str, Any]] = [
+        {"data": {**data_of[item], "next_item": str(item), "next_annotator": str(annotator)}}
+        for item, annotator in zip(table[columns.item], table[columns.annotator], strict=True)
     ]
+    if "gain" in table:
+        for task, gain in zip(tasks, table["gain"], strict=True):
+            task["data"]["next_gain"] = float(f"{gain:.6g}")
+    else:
+        for task in tasks:
+            task["data"] = {name: cell for name, cell in task["data"].items() if plain(name) not in TRUTH}
     _write_json(path, tasks)
 
 
