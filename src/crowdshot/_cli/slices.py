@@ -181,10 +181,10 @@ def slices(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Compare accuracy and agreement of groups of items or people.
+    """Compare accuracy and agreement of groups.
 
-    Groups are the values of a column, such as the language of items. A property of people, such as their country, also shows how each group labels the same items, and whether the groups
-    differ by more than chance.
+    Groups are the values of a column, such as the language of items or the country of people. Groups of people are also
+    compared by how they label the same items: do they differ by more than chance?
     """
     import pandas as pd
 
