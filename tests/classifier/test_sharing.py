@@ -144,3 +144,12 @@ def test_the_command_shares_too(tmp_path):
     found = pd.read_csv(tmp_path / "new.csv")
     consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("item")["label"]
     assert (found["label"] == consensus.loc[found["item"]].to_numpy()).mean() > 0.9
+
+
+def test_a_value_after_share_is_no_file_of_labels(tmp_path, call):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\na,x,cat\nb,x,dog\n")
+    for value in ("shared", str(tmp_path)):
+        done = call("adapt", tmp_path / "labels.csv", "--share", value, "--out", tmp_path / "out")
+        assert done.code == 2
+        assert "--share takes no value" in done.err
+        assert "--out" in done.err

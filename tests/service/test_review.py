@@ -73,6 +73,15 @@ def test_an_item_becomes_another_or_is_added(unsure):
 
 
 @pytest.mark.parametrize(
+    ("kind", "name", "becomes"),
+    [("class", "never used", "cat"), ("item", "never used", None), ("class", "cat", None), ("item", "C at", "i39")],
+)
+def test_decisions_about_names_that_are_not_held(unsure, kind, name, becomes):
+    assert decide(unsure, kind, name, becomes).status_code == 422
+    assert not unsure.live.journal.decisions()
+
+
+@pytest.mark.parametrize(
     ("kind", "becomes"), [("class", "owl"), ("item", "elsewhere"), ("annotator", "cat"), ("class", ""), ("item", "\0")]
 )
 def test_impossible_decisions(unsure, kind, becomes):

@@ -39,7 +39,7 @@ from crowdshot._cli.options import (
     as_settings,
     flat,
 )
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import command, in_a_terminal
 from crowdshot.progress import progress
 
@@ -358,6 +358,11 @@ def adapt(
     from crowdshot._cli.inputs import ItemFiles, Output
     from crowdshot.report.export import Export
 
+    if share and len(labels) > 1 and not all(path.is_file() for path in labels):
+        name = next(path for path in labels if not path.is_file())
+        message = f"takes no value, so {name} is read as a file of labels, which it is not"
+        hint = Use("to name the folder to write", out=str(name))
+        raise CrowdshotError(message, argument="share", found=str(name), hint=hint)
     if method.lower() in METHODS_OF_AGGREGATE:
         hint = f"`crowdshot aggregate LABELS --method {method.lower()} --out consensus.csv` uses labels alone"
         message = f"is {method!r}, which does not use items"

@@ -158,7 +158,17 @@ class Live:
                 )
 
     async def decide(self, decisions: Sequence[Decision]) -> None:
-        """Record decisions about unknown classes and items, and fit again."""
+        """Record decisions about held or already decided classes and items, and fit again."""
+        pairs = {(each.kind, each.name) for each in await self.on_disk(self.journal.decisions)}
+        pairs |= set() if self.version is None else {(each.kind, each.name) for each in self.version.held}
+        for each in decisions:
+            if (each.kind, each.name) not in pairs:
+                raise CrowdshotError(
+                    f"is {each.name!r}",
+                    where="name",
+                    found=each.name,
+                    expected=f"a {each.kind} that is held for review, or was decided earlier",
+                )
         await self.on_disk(self.journal.decide, decisions)
         self._changed.set()
 
