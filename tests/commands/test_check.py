@@ -270,3 +270,13 @@ def test_commands_have_other_names(tmp_path, alias, command):
     by_alias, by_name = run(tmp_path, alias, "--help"), run(tmp_path, command, "--help")
     assert by_alias.returncode == 0
     assert by_alias.stdout.replace(f"crowdshot {alias} ", f"crowdshot {command} ").split() == by_name.stdout.split()
+
+
+def test_a_misspelled_class_is_noted_and_the_option_merges_it(tmp_path):
+    rows = "".join(f"{i},{who},{'dog' if i % 2 else 'cat'}\n" for i in range(20) for who in "ab")
+    (tmp_path / "l.csv").write_text("item,annotator,label\n" + rows + "20,a,dgo\n")
+    done = run(tmp_path, "check", "l.csv", "--json")
+    assert json.loads(done.stdout)["misspellings"] == [{"name": "dgo", "like": "dog", "n_labels": 1, "n_like": 20}]
+    assert "--rename dgo=dog" in run(tmp_path, "check", "l.csv").stdout
+    merged = run(tmp_path, "check", "l.csv", "--rename", "dgo=dog", "--json")
+    assert json.loads(merged.stdout)["misspellings"] == []

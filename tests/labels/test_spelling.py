@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 from crowdshot import Annotations, CrowdshotError, read_labels
 from crowdshot.errors import CrowdshotWarning
 from crowdshot.io.cells import fold
-from crowdshot.labels.spelling import Respelled, Twins, alike, merging, near_duplicates, parts, spelling_of
+from crowdshot.labels.spelling import (
+    Respelled,
+    Twins,
+    alike,
+    is_typo,
+    merging,
+    misspellings,
+    near_duplicates,
+    parts,
+    spelling_of,
+)
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},
@@ -291,3 +301,35 @@ def test_the_suggestion_is_ready_to_use(tmp_path):
 
 def test_where_only_case_differs_merge_case_is_enough():
     assert merging(near_duplicates(Annotations.from_dict(LABELS)))["merge_case"] is True
+
+
+@pytest.mark.parametrize(
+    ("rare", "n", "found"),
+    [
+        ("dgo", 1, ["dgo"]),
+        ("DGO", 1, ["DGO"]),
+        ("girafe", 3, ["girafe"]),
+        ("girafee", 1, ["girafee"]),
+        ("cot", 1, []),  # a short word with another letter may be a class
+        ("girafe", 4, []),
+        ("goose", 1, []),
+        ("giraffe 2", 1, []),
+    ],
+)
+def test_misspelled_classes(rare, n, found):
+    words = ["dog"] * 30 + ["cat"] * 30 + ["giraffe"] * 30 + [rare] * n
+    ann = Annotations.from_dict({str(i): {"x": word} for i, word in enumerate(words)})
+    assert [each.name for each in misspellings(ann)] == found
+
+
+@given(st.text("abc1", max_size=6), st.text("abc1", max_size=6))
+def test_a_typo_is_one_edit(name, like):
+    """Compared with all words that are one edit away."""
+    letters = "abc"
+    edits = {name[:i] + c + name[i:] for i in range(len(name) + 1) for c in letters}
+    edits |= {name[:i] + name[i + 1 :] for i in range(len(name)) if name[i] != "1"}
+    edits |= {name[:i] + c + name[i + 1 :] for i in range(len(name)) for c in letters if name[i] != "1"}
+    swaps = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
+    longer = max(len(name), len(like))
+    expected = name != like and ((like in edits and longer >= 4) or (like in swaps and longer >= 3))
+    assert is_typo(name, like) == is_typo(like, name) == expected

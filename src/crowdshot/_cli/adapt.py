@@ -361,8 +361,8 @@ def adapt(
     if share and len(labels) > 1 and not all(path.is_file() for path in labels):
         name = next(path for path in labels if not path.is_file())
         message = f"takes no value, so {name} is read as a file of labels, which it is not"
-        hint = Use("to name the folder to write", out=str(name))
-        raise CrowdshotError(message, argument="share", found=str(name), hint=hint)
+        use = Use("to name the folder to write", out=str(name))
+        raise CrowdshotError(message, argument="share", found=str(name), hint=use)
     if method.lower() in METHODS_OF_AGGREGATE:
         hint = f"`crowdshot aggregate LABELS --method {method.lower()} --out consensus.csv` uses labels alone"
         message = f"is {method!r}, which does not use items"

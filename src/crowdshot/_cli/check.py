@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
     from crowdshot.labels.formats.diagnosis import Diagnosis, Problem
     from crowdshot.labels.formats.label_file import LabelsRead, SourceUsed
-    from crowdshot.labels.spelling import Twins
+    from crowdshot.labels.spelling import Misspelling, Twins
     from crowdshot.report.summary import CrowdCounts
+
+
+MOST_SHOWN = 10  # misspellings; --json lists all
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class CheckResult:
         What is not used, by reason.
     near_duplicates : list
         Groups of names that are probably spellings of one name.
+    misspellings : list
+        Rare labels that differ from a frequent one by a letter.
     notes : list of str
         Other warnings.
     files : list of Path
@@ -56,6 +62,7 @@ class CheckResult:
     counts: CrowdCounts | None = field(default=None, metadata={**INLINE, **OPTIONAL})
     left_out: Mapping[str, Any] = field(default_factory=dict)
     near_duplicates: Sequence[Twins] = ()
+    misspellings: Sequence[Misspelling] = ()
     notes: Sequence[str] = ()
     files: Sequence[Path] = ()
 
@@ -76,6 +83,7 @@ def run_check(
     """
     from crowdshot.errors import CrowdshotError
     from crowdshot.labels.formats.diagnosis import Problem
+    from crowdshot.labels.spelling import misspellings
     from crowdshot.report import summary
 
     _refuse_existing({"write_names": write_names, "write_rename": write_rename})
@@ -103,6 +111,7 @@ def run_check(
         counts=summary.count(found.read.annotations),
         left_out=found.read.left_out,
         near_duplicates=found.read.near_duplicates,
+        misspellings=misspellings(found.read.annotations),
         notes=notes,
         files=files,
     )
@@ -182,12 +191,19 @@ def _match_texts(path: Path, labels: LabelFiles, read: LabelsRead) -> list[str]:
 
 def in_words(result: CheckResult) -> str:
     """Return the result as text for the terminal."""
+    from crowdshot.formatting import plural
     from crowdshot.report import summary
 
     lines = summary.sources_in_words(result.sources)
     lines += [] if result.counts is None else [summary.counts_in_words(result.counts)]
     lines += [f"left out: {line}" for line in summary.left_out(result.left_out)]
     lines += [f"note: {note}" for note in result.notes]
+    for each in result.misspellings[:MOST_SHOWN]:
+        pair = shlex.join(["--rename", f"{each.name}={each.like}"])
+        lines.append(
+            f"note: the label {each.name!r} ({plural(each.n_labels, 'label')}) may be a misspelling of {each.like!r}"
+            f" ({each.n_like:,}): {pair}"
+        )
     if result.problems:
         lines.append("The files cannot be read as they are:")
         for number, problem in enumerate(result.problems, 1):

@@ -80,6 +80,57 @@ def alike(of: str, counts: Mapping[str, int], emails: Mapping[str, str] | None =
     return [Twins(of, tuple(group), tuple(counts[name] for name in group)) for group in twins]
 
 
+class Misspelling(NamedTuple):
+    """A rare label that differs by one letter from a frequent one, with their numbers of labels."""
+
+    name: str
+    like: str
+    n_labels: int
+    n_like: int
+
+
+MOST_RARE = 3  # labels of a misspelled class
+TIMES = 10  # as many labels has the class that was meant
+
+
+def misspellings(ann: Annotations) -> list[Misspelling]:
+    """Return classes that are probably misspelled: rare, and one letter or two exchanged letters from a frequent class.
+
+    They are not merged, because "car" may be a rare class beside "cat".
+    """
+    counts = counts_of(ann.classes, ann.label)
+    frequent = {name: n for name, n in counts.items() if n >= TIMES}
+    found = []
+    for name, n in counts.items():
+        likes = [like for like, m in frequent.items() if n <= MOST_RARE and m >= TIMES * n and is_typo(name, like)]
+        if likes:
+            like = max(likes, key=lambda each: frequent[each])
+            found.append(Misspelling(name, like, n, counts[like]))
+    return found
+
+
+def is_typo(name: str, like: str) -> bool:
+    """Return whether two words differ by one letter, or two letters that are exchanged; digits must be equal.
+
+    >>> is_typo("dgo", "dog"), is_typo("giraff", "giraffe"), is_typo("class 1", "class 2"), is_typo("car", "cat")
+    (True, True, False, False)
+    """
+    a, b = sorted((fold(name), fold(like)), key=len)
+    if a == b or len(b) - len(a) > 1 or re.sub(r"\D", "", a) != re.sub(r"\D", "", b):
+        return False
+    start = _n_common(a, b)
+    end = _n_common(a[start:][::-1], b[start:][::-1])
+    left, right = a[start : len(a) - end], b[start : len(b) - end]
+    if len(left) == len(right) == 2:
+        return len(b) >= SHORTEST - 1 and left == right[::-1]
+    return len(b) >= SHORTEST and len(right) == 1
+
+
+def _n_common(a: str, b: str) -> int:
+    """Return the length of the common beginning."""
+    return next((i for i, (c, d) in enumerate(zip(a, b, strict=False)) if c != d), min(len(a), len(b)))
+
+
 def merging(groups: Sequence[Twins]) -> dict[str, Any]:
     """Return the arguments that merge groups of labels and annotators under their most frequent spelling."""
     options: dict[str, Any] = {}
