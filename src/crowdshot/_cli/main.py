@@ -28,6 +28,7 @@ from crowdshot._cli import (
     next,
     predict,
     push,
+    questions,
     rank,
     serve,
     simulate,
@@ -101,6 +102,7 @@ _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
 _add("rank", rank.rank, rank.EXAMPLES)
 _add("judges", judges.judges, judges.EXAMPLES)
+_add("questions", questions.questions, questions.EXAMPLES)
 _add("slices", slices.slices, slices.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)
