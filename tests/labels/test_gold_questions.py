@@ -202,6 +202,45 @@ def test_tasks_for_label_studio_have_neither_gain_nor_truth(files):
 
 
 @pytest.mark.slow
+def test_known_items_may_be_new(files):
+    known = pd.read_csv(files / "known.csv").assign(image=[f"new-{i}.png" for i in range(30)])
+    known.to_csv(files / "known.csv", index=False)
+    done = crowdshot(files, "next", "labels.csv", *OPTIONS, "--out", "q.csv")
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(files / "q.csv")["image"].str.startswith("new-").sum() >= 5
+    plain = crowdshot(files, "next", "labels.csv", "--gold", "known.csv")
+    assert plain.returncode == 2
+    assert "known.csv" in plain.stderr
+
+
+@pytest.mark.slow
+def test_fields_of_a_task_with_its_truth_are_left_out(files):
+    annotation = {"from_name": "c", "to_name": "i", "type": "choices"}
+    random = np.random.default_rng(0)
+    tasks = []
+    for i in range(40):
+        people = [who for who in (1, 2, 3) if random.random() < 0.5] or [1]
+        chosen = {who: "ab"[(i + (random.random() < 0.15)) % 2] for who in people}
+        answers = [
+            {"completed_by": who, "result": [{**annotation, "value": {"choices": [label]}}]}
+            for who, label in chosen.items()
+        ]
+        data = {"image": f"/{i}.png", "city": "Rome", "Truth": "ab"[i % 2]}
+        tasks.append({"id": i, "data": data, "annotations": answers})
+    (files / "export.json").write_text(json.dumps(tasks))
+    rows = [f"/{i}.png,{'ab'[i % 2]}" for i in range(0, 30, 2)]
+    (files / "some.csv").write_text("\n".join(["image,truth", *rows]) + "\n")
+    options = ("--gold", "some.csv", "--gold-share", 0.4, "--out", "q.json")
+    done = crowdshot(files, "next", "export.json", *options)
+    assert done.returncode == 0, done.stderr
+    tasks = json.loads((files / "q.json").read_text())
+    assert tasks
+    assert all(set(task["data"]) == {"image", "city", "next_item", "next_annotator"} for task in tasks)
+    gold = {f"/{i}.png" for i in range(0, 30, 2)}
+    assert {task["data"]["next_item"] for task in tasks} & gold
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "word"),
     [

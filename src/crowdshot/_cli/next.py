@@ -142,7 +142,7 @@ def ask(
     rule = rule or GoldRule()
     item_files = NO_ITEMS if item_files is None else item_files
     _check_arguments(labels, item_files, cost, out, available, stop_at)
-    estimate = _from_items(labels, item_files) if item_files else _from_labels(labels, item_files.encoder)
+    estimate = _from_items(labels, item_files) if item_files else _from_labels(labels, item_files.encoder, rule)
     truth = (TRUTH,) if rule.share else ()
     check_columns(
         estimate.annotations.columns, str(labels), {role: (*names, *truth) for role, names in RESERVED_NAMES.items()}
@@ -195,8 +195,11 @@ def _from_items(labels: LabelFiles, item_files: ItemFiles) -> Estimate:
     return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, known, fitted.items.texts)
 
 
-def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
-    """Aggregate labels as `crowdshot aggregate` does, and add unlabelled items that the label file lists."""
+def _from_labels(labels: LabelFiles, encoder: str | None, rule: GoldRule) -> Estimate:
+    """Aggregate labels as `crowdshot aggregate` does, and add unlabelled items that the label file lists.
+
+    Gold of items without labels is an error, unless the ``rule`` asks about them.
+    """
     import numpy as np
 
     from crowdshot.labels import gold_labels
@@ -209,7 +212,7 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
         raise CrowdshotError("is given without items", argument="encoder", found=encoder, expected=expected)
     read = labels.read()
     ann, left_out = read.annotations, dict(read.left_out)
-    gold_labels.some_of(read.gold, ann.items, source=labels.gold)
+    gold_labels.some_of(read.gold, ann.items, source=None if rule.share else labels.gold)
     if read.project is not None and not Sizes(ann.n_items, ann.n_annotators, ann.n_classes).sparse:
         items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
         ann = replace(ann, items=np.array(list(items), dtype=object))
@@ -218,6 +221,8 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
     with progress("aggregating"):
         found = aggregate_labels(read, ann, gold=read.gold)
     _, known = gold_labels.hold(found.annotations, read.gold)
+    if read.project is not None:  # tasks that are made up for other items would look different
+        known[~np.isin(found.annotations.items.astype(str), [task.item for task in read.project.tasks])] = -1
     return Estimate(read, found.annotations, found.posterior, left_out, known)
 
 
