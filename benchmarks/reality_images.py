@@ -254,9 +254,9 @@ def by_scenario(done: pd.DataFrame, ahead: pd.DataFrame) -> pd.DataFrame:
 
 CAPTION = (
     "Ours: `CrowdClassifier(encoder=…)` with the encoder that the scenario names, and nothing else set; labels alone:"
-    " `aggregate`'s default. Labelings and Learned: what the default is made of, each by itself; searched: how often it"
-    " believed both. Means over five draws of items, annotators and labels, ± the standard error over these; in groups"
-    " every scenario counts once. Over: mean confidence minus share right. Unsaid: share of labelled items whose"
-    " consensus nobody said. Stray: one label, or three, that say a class there is not. Constants were chosen on"
-    " digits, Omniglot and textures; LabelMe, CIFAR-10S and Tiny-ImageNet's classes left for a test judge them."
+    " `aggregate`'s default. Labeling-search and features: the two methods that the default combines. Searched: how"
+    " often it used both. Means over five draws of items, annotators and labels, ± the standard error over these; in"
+    " groups every scenario counts once. Over: mean confidence minus accuracy. Unsaid: share of labelled items with a"
+    " consensus that no annotator named. Stray: one or three labels of a class that does not exist. Constants were"
+    " chosen on digits, Omniglot and textures; LabelMe, CIFAR-10S and the classes of Tiny-ImageNet are the test."
 )

@@ -120,7 +120,7 @@ def one_hot(labels: NDArray[np.int64], K: int) -> Floats:
     return np.eye(K)[labels]
 
 
-ALONE = (VOTE, "one-coin", "Dawid–Skene", "EBCC")
+ALONE = (VOTE, "one-coin", "Dawid–Skene", "EBCC", "MACE")
 RIVALS: dict[str, Rival] = {
     **{name: partial(alone, name) for name in ALONE},
     **{f"{name} + regression": partial(then_regression, name) for name in ALONE},

@@ -90,12 +90,12 @@ def dawid_skene_prior(annotations: Annotations, right: float = 3, wrong: float =
 
 
 def crowd_kit(name: str) -> FromLabels:
-    """Run GLAD, MACE or MMSR with default settings of crowd-kit; MMSR returns labels without probabilities."""
+    """Run GLAD, MACE or MMSR of crowd-kit with the results of its default settings; MMSR returns labels only."""
 
     def run(annotations: Annotations) -> Floats:
         import crowdkit.aggregation  # imported here: from the extra `test`
 
-        rival, table = getattr(crowdkit.aggregation, name)(), annotations.to_crowdkit()
+        rival, table = getattr(crowdkit.aggregation, name)(**SETTINGS.get(name, {})), annotations.to_crowdkit()
         if name in LABELS_ONLY:
             found = pd.get_dummies(rival.fit_predict(table), dtype=float)
         else:
@@ -106,6 +106,7 @@ def crowd_kit(name: str) -> FromLabels:
 
 
 LABELS_ONLY = frozenset({"MMSR"})
+SETTINGS = {"MACE": {"n_restarts": 1}}  # the restarts of crowd-kit 1.4.2 are all the same
 CROWD_KIT = ("GLAD", "MACE", "MMSR")
 SLOW = frozenset({*CROWD_KIT, "EBCC"})
 VOTE = "vote"
