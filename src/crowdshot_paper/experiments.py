@@ -218,7 +218,7 @@ _EXPERIMENTS = [
         "each-cell",
         "Encoders meta-trained separately for every cell, as in the paper",
         "Results",
-        ("omniglot",),
+        SIMULATED,
         ("Ours", "PrMV", "MaMV"),
         beside=("main",),
         encoders="cell",

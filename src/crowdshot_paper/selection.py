@@ -293,12 +293,25 @@ def _gaps(rows: pd.DataFrame) -> list[str]:
     every, counts = len(tested[PIECE].drop_duplicates()), pieces["method"].value_counts()
     partial = [f"{name} ({counts[name]} of {every})" for name in in_order(counts.index) if counts[name] < every]
     found = [f"Incomplete (cells by splits): {', '.join(partial)}."] if partial else []
+    found += _fewer_episodes(rows[rows["role"] == "test"])
     candidates = tested.groupby([*PIECE, "method"]).size().groupby("method").agg(["min", "max"])
     few = [f"{name} ({row['min']} of {row['max']})" for name, row in candidates.iterrows() if row["min"] < row["max"]]
     if few:
         found.append(
             f"Some splits have fewer candidates: {', '.join(few)}. Only candidates of all splits can be chosen."
         )
+    return found
+
+
+def _fewer_episodes(tested: pd.DataFrame) -> list[str]:
+    """Return notes about methods that were tested on the first episodes of every crowd and split only."""
+    found = []
+    for dataset, part in tested.groupby("dataset"):
+        counts = part.groupby("method")["episode"].max() + 1
+        most = counts.max()
+        some = [f"{name} ({counts[name]} of {most})" for name in in_order(counts.index) if counts[name] < most]
+        if some:
+            found.append(f"{label(str(dataset))}, first episodes of each crowd and split only: {', '.join(some)}.")
     return found
 
 
