@@ -24,24 +24,24 @@ def fitted(x, said, **how):
 def test_features_that_tell_the_classes_apart_foretell_labels(method):
     x = 20.0 * TRUTH[:, None] + NOISE
     found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method=method))
-    assert found.helped is True
-    assert found.foretold > 0.8
+    assert found.informative is True
+    assert found.held_out_probability > 0.8
     assert found.by_class_sizes == pytest.approx(0.5, abs=0.01)
-    assert (len(found.differ), len(found.unsaid)) == (0, 0)
+    assert (len(found.changed), len(found.unchosen)) == (0, 0)
 
 
 def test_features_that_say_nothing_did_not_help():
     x = NOISE
     found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3)))
-    assert found.helped is False
-    assert found.foretold == pytest.approx(found.by_class_sizes, abs=0.1)
-    assert feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method="labeling-search")).helped is None
+    assert found.informative is False
+    assert found.held_out_probability == pytest.approx(found.by_class_sizes, abs=0.1)
+    assert feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method="labeling-search")).informative is None
 
 
 def test_an_item_a_class_tells_nothing_of_what_features_are_worth():
     found = feature_value(*fitted(np.eye(3), [[0, 0], [1, 1], [2, 2]]))
-    assert found.helped is None
-    assert found.foretold is not None
+    assert found.informative is None
+    assert found.held_out_probability is not None
 
 
 def test_classes_that_nobody_named_do_not_count():
@@ -67,6 +67,6 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     clf.learner_, clf.settings_, clf._model = "LRDS", {}, SimpleNamespace(responsibilities=posterior)
     clf._known = SideInformation.nothing(5)
     found = feature_value(clf, torch.zeros(5, 2))
-    assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
-    assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0
-    assert found.differ.tolist() == [1, 2]
+    assert (found.held_out_probability, found.by_class_sizes, found.informative) == (None, None, None)
+    assert found.unchosen.tolist() == [1, 2]  # neither of the labels of item 1 is class 0
+    assert found.changed.tolist() == [1, 2]

@@ -79,20 +79,19 @@ def test_feature_value_is_that_of_the_yes_no_questions():
     X, _, labels = problem(noise=0.3)
     clf = CrowdClassifier("identity", **SEVERAL)
     embeddings = clf.embed(X)
-    worth = feature_value(clf.fit_embeddings(embeddings, labels), embeddings)
+    value = feature_value(clf.fit_embeddings(embeddings, labels), embeddings)
     one_by_one = []
     for k in range(4):
         words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
         alone = CrowdClassifier("identity", method="features")
         seen = alone.embed(X)
         one_by_one.append(feature_value(alone.fit_embeddings(seen, words), seen))
-    assert worth.foretold == pytest.approx(np.mean([each.foretold for each in one_by_one]))
-    assert worth.by_class_sizes == pytest.approx(np.mean([each.by_class_sizes for each in one_by_one]))
-    assert worth.helped is True
+    assert value.held_out_probability == pytest.approx(np.mean([each.held_out_probability for each in one_by_one]))
+    assert value.by_class_sizes == pytest.approx(np.mean([each.by_class_sizes for each in one_by_one]))
+    assert value.informative is True
     nothing = torch.from_numpy(np.random.default_rng(5).normal(size=(60, 8)).astype(np.float32))
-    assert (
-        feature_value(CrowdClassifier("identity", **SEVERAL).fit_embeddings(nothing, labels), nothing).helped is False
-    )
+    clf = CrowdClassifier("identity", **SEVERAL).fit_embeddings(nothing, labels)
+    assert feature_value(clf, nothing).informative is False
 
 
 def test_probabilities_of_another_classifier_are_split_among_the_questions():

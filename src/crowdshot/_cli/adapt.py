@@ -101,7 +101,7 @@ def run_adapt(
         from crowdshot.labels.annotator_quality import check_min_accuracy
         from crowdshot.report.page import facts
         from crowdshot.report.page.basis import Basis
-        from crowdshot.report.page.estimator_report import feature_effect
+        from crowdshot.report.summary import FeatureEffect
 
     check_min_accuracy(min_accuracy)
     if anonymous and cost is not None and (isinstance(cost, Path) or set(cost) != {OTHERS}):
@@ -114,7 +114,7 @@ def run_adapt(
     fitted = fit(labels, item_files, method, settings, anonymous)
     clf, items = fitted.clf, fitted.items
     with progress("comparing with the labels alone"):
-        effect = feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
+        effect = FeatureEffect.of(clf, feature_value(clf, fitted.embeddings), items.kind)
     options: dict[str, Any] = {
         "method": method,
         "settings": settings,

@@ -37,13 +37,12 @@ from crowdshot.classifier.predictor import (
     ClassifierMixin,
     Predictor,
     check_columns,
-    column_names,
     wrong_width,
 )
 from crowdshot.errors import CrowdshotError
 from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.io.cells import Ids
-from crowdshot.io.dataframes import to_pandas
+from crowdshot.io.dataframes import column_names, to_pandas
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import PriorsInput

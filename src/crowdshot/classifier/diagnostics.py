@@ -160,22 +160,22 @@ class FeatureValue(NamedTuple):
 
     Attributes
     ----------
-    `foretold`, `by_class_sizes` : float or None
+    held_out_probability, by_class_sizes : float or None
         Mean probability of held-out labels, predicted from features and from class frequencies. None if the learner has
         no feature model.
-    helped : bool or None
+    informative : bool or None
         Whether the features are informative. None if there is too little data to tell.
-    differ : (n,) array
+    changed : (n,) array
         Labelled items whose consensus would be different from labels alone.
-    `unsaid` : (n,) array
+    unchosen : (n,) array
         Labelled items whose consensus no annotator chose.
     """
 
-    foretold: float | None
+    held_out_probability: float | None
     by_class_sizes: float | None
-    helped: bool | None
-    differ: Positions
-    unsaid: Positions
+    informative: bool | None
+    changed: Positions
+    unchosen: Positions
 
 
 def feature_value(clf: CrowdClassifier, embeddings: Tensor) -> FeatureValue:
@@ -184,18 +184,19 @@ def feature_value(clf: CrowdClassifier, embeddings: Tensor) -> FeatureValue:
     best = posterior.argmax(1)
     rows = np.setdiff1d(ann.item, np.flatnonzero(clf._known.gold >= 0))  # neither labels nor features decide gold
     alone = _by_labels_alone(clf)
-    differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
-    unsaid = rows[ann.vote_counts()[rows, best[rows]] == 0]
+    changed = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
+    unchosen = rows[ann.vote_counts()[rows, best[rows]] == 0]
     if clf.learner_ not in (FEATURES, LABELING_SEARCH, COMBINED):
-        return FeatureValue(None, None, None, differ, unsaid)
+        return FeatureValue(None, None, None, changed, unchosen)
     fit: Any = clf._model
     if clf.learner_ == LABELING_SEARCH:  # has no feature model of its own
         fit = learn(FeatureLearner(clf._seed), embeddings, ann, clf.encoder_, clf._known).fit
     models: Sequence[FeatureFit] = fit.feature_fits  # several for sets of labels: the mean counts
     by_features, by_size = np.mean([model.foretold.tolist() for model in models], 0).tolist()
     n_effective = float(np.mean([float(model.counted) for model in models]))
-    helped = _helped(by_features, by_size, n_effective, len(models[0].class_probs), clf.learner_)
-    return FeatureValue(by_features, by_size, helped, differ, unsaid)
+    n_classes = len(models[0].class_probs)
+    informative = _are_informative(by_features, by_size, n_effective, n_classes, clf.learner_)
+    return FeatureValue(by_features, by_size, informative, changed, unchosen)
 
 
 def _by_labels_alone(clf: CrowdClassifier) -> Floats:
@@ -205,7 +206,9 @@ def _by_labels_alone(clf: CrowdClassifier) -> Floats:
     return aggregation.learned(clf.annotations_).probabilities
 
 
-def _helped(by_features: float, by_size: float, n_effective: float, n_classes: int, learner: str) -> bool | None:
+def _are_informative(
+    by_features: float, by_size: float, n_effective: float, n_classes: int, learner: str
+) -> bool | None:
     """Return whether features improve held-out prediction; None if there is too little data to tell.
 
     If they do not, the answer is False for the feature model, and None if a labeling search may have used them.

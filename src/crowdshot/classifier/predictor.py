@@ -16,7 +16,7 @@ from crowdshot.classifier.learner_contract import FittedModel
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, show
 from crowdshot.io.cells import Ids, Positions
-from crowdshot.io.dataframes import to_pandas
+from crowdshot.io.dataframes import column_names, to_pandas
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.guarantees import conformal_sets, temperature, true_classes
 from crowdshot.metrics import consensus_accuracy_scorer
@@ -294,13 +294,6 @@ def check_columns(X: Any, fitted: Any) -> None:
             raise CrowdshotError(
                 f"has {show(name)} as column {place}", argument="X", found=name, expected=f"{show(expected)} as in fit"
             )
-
-
-def column_names(X: Any) -> NDArray[Any] | None:
-    """Return the column names of a DataFrame if all are strings, else None, as in scikit-learn."""
-    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
-        return None
-    return np.asarray(X.columns, dtype=object)
 
 
 def _batches(stream: Iterator[Any]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 
@@ -106,3 +107,10 @@ def _from_records(data: Sequence[Any]) -> Any:
         return data
     fields = list(dict.fromkeys(name for row in data for name in row))
     return pd.DataFrame([[row.get(name) for name in fields] for row in data], columns=fields)
+
+
+def column_names(X: Any) -> NDArray[Any] | None:
+    """Return the column names of a DataFrame if all are strings, else None, as in scikit-learn."""
+    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
+        return None
+    return np.asarray(X.columns, dtype=object)

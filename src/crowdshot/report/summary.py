@@ -19,6 +19,8 @@ from crowdshot.labels.spelling import Respelled, Twins
 if TYPE_CHECKING:
     import pandas as pd
 
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.classifier.diagnostics import FeatureValue
     from crowdshot.labels.agreement import Statistic
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead, SourceUsed
@@ -141,6 +143,14 @@ class FeatureEffect:
     changed_items: Sequence[str] = field(metadata={"key": "differ_items"})
     unchosen: int = field(metadata={"key": "unsaid"})
     unchosen_items: Sequence[str] = field(metadata={"key": "unsaid_items"})
+
+    @classmethod
+    def of(cls, clf: CrowdClassifier, value: FeatureValue, kind: str) -> FeatureEffect:
+        """Return a `FeatureValue` with the names of the items."""
+        names = clf.annotations_.items
+        changed, unchosen = ([str(name) for name in names[rows]] for rows in (value.changed, value.unchosen))
+        probabilities = value.held_out_probability, value.by_class_sizes
+        return cls(kind, *probabilities, value.informative, len(changed), changed, len(unchosen), unchosen)
 
 
 @dataclass(frozen=True)

@@ -75,17 +75,8 @@ def _of_classifier(estimator: CrowdClassifier, X: Any, name: str, out: Path) -> 
         table=TABLE,
     )
     n_labelled = len(np.unique(estimator.annotations_.item))
-    effect = feature_effect(estimator, feature_value(estimator, embeddings), run.things)
+    effect = FeatureEffect.of(estimator, feature_value(estimator, embeddings), run.things)
     return gather(estimator, embeddings, replace(run, feature_value=describe_feature_effect(effect, n_labelled)))
-
-
-def feature_effect(clf: Any, value: Any, kind: str) -> FeatureEffect:
-    """Return a `FeatureValue` with the names of the items; ``kind`` is "images", "texts" or "features"."""
-    names = clf.annotations_.items
-    changed, unchosen = ([str(name) for name in names[rows]] for rows in (value.differ, value.unsaid))
-    return FeatureEffect(
-        kind, value.foretold, value.by_class_sizes, value.helped, len(changed), changed, len(unchosen), unchosen
-    )
 
 
 def _shown_items(X: Any, n_items: int) -> tuple[list[Path], list[str]]:
