@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot import Annotations, CrowdClassifier, CrowdshotError
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError, read_labels
 from crowdshot.labels.matching import annotations_of
 from crowdshot.labels.wide_tables import wide_table
 
@@ -153,3 +153,13 @@ def test_features_that_are_none():
     for X, sentence in [(np.zeros((4, 0)), "without features"), (np.ones((4, 2)) * 1j, "X holds complex numbers")]:
         with pytest.raises(CrowdshotError, match=sentence):
             CrowdClassifier("identity").fit(X, [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("title", ["Labels,March", "Labels,March,v2"])
+def test_a_title_that_is_nearly_as_wide_as_the_table_is_named(tmp_path, title):
+    """It might be a header without a name for the row names, so it is not skipped."""
+    rows = "item,ann,ben,cleo\ni1,cat,dog,cat\ni2,cat,cat,cat\n"
+    (tmp_path / "x.csv").write_text(f"{title},v3\n{rows}" if title.count(",") == 1 else f"{title}\n{rows}")
+    with pytest.raises(CrowdshotError, match="expected 3") as error:
+        read_labels(tmp_path / "x.csv")
+    assert "row 1 is a title" in str(error.value.hint)

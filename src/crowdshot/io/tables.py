@@ -115,7 +115,11 @@ def parse_separated(text: str, name: str, rows_before: int = 0, skip_bad: bool =
             where=f"{name}, row {row}",
             found=found,
             expected=f"{width} as in the header{others}",
-            hint="Is a quotation mark left open?" if found < width and text.count('"') % 2 else None,
+            hint=f"If row {1 + before} is a title, remove it."
+            if cells.num_rows <= 1  # no row fits the header
+            else "Is a quotation mark left open?"
+            if found < width and text.count('"') % 2
+            else None,
         )
     dropped = [*blank, *(row for row, _ in ragged)]
     rows = np.arange(1, 1 + cells.num_rows + len(dropped)) + before
