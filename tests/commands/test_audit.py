@@ -137,11 +137,29 @@ def test_the_sample_is_reproducible_and_answers_are_not_overwritten(desk: Path) 
     assert "--overwrite" in refused(desk, "--sample", 30)
     run(desk, "--checked", "audit.csv")
     (desk / "audit.csv").unlink()
-    assert "--overwrite" in refused(desk, "--sample", 30)  # the folder has the answers
+    run(desk, "--sample", 30)  # with the answers, which the folder has
+    again = pd.read_csv(desk / "audit.csv")
+    assert again["truth"].tolist() == [truth_of(item) for item in again.iloc[:, 0]]
+    assert "--overwrite" in refused(desk, "--sample", 20, "--out", "smaller.csv")
     run(desk, "--sample", 30, "--overwrite")
     assert (desk / "audit.csv").read_bytes() == first
     run(desk, "--sample", 30, "--seed", 1, "--overwrite")
     assert (desk / "audit.csv").read_bytes() != first
+
+
+def test_a_larger_sample_contains_the_first_one_with_its_answers(desk: Path) -> None:
+    run(desk, "--sample", 20)
+    fill(desk)
+    first = run(desk, "--checked", "audit.csv")
+    assert first["estimates"][0]["checked"] == 20
+    run(desk, "--sample", 40, "--out", "larger.csv")
+    table = pd.read_csv(desk / "larger.csv")
+    assert len(table) == 40
+    assert table["truth"].notna().sum() == 20
+    assert set(pd.read_csv(desk / "audit.csv").iloc[:, 0]) == set(table[table["truth"].notna()].iloc[:, 0])
+    table["truth"] = [truth_of(item) for item in table.iloc[:, 0]]
+    table.to_csv(desk / "larger.csv", index=False)
+    assert run(desk, "--checked", "larger.csv")["estimates"][0]["checked"] == 40
 
 
 def test_a_sample_that_somebody_is_checking_is_not_mixed_with_another(desk: Path) -> None:

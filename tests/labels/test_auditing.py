@@ -47,6 +47,26 @@ def test_the_sample_depends_on_names_and_the_seed_only() -> None:
     assert set(first.rows) != set(draw(items, labels, confidence, 40, seed=1).rows)
 
 
+@given(st.integers(1, 200), st.integers(0, 1000), st.integers(1, 60), st.integers(0, 60))
+def test_a_larger_sample_contains_a_smaller_one(n: int, seed: int, size: int, more: int) -> None:
+    items, labels, confidence = population(n, seed)
+    small = draw(items, labels, confidence, size, 0.6, seed)
+    large = draw(items, labels, confidence, size + more, 0.6, seed)
+    assert set(small.rows) <= set(large.rows)
+    assert len(small.rows) == min(size, (confidence >= 0.6).sum())
+    for sample in (small, large):
+        assert sum(each.drawn for each in sample.strata) == len(sample.rows)
+        expected = [len(sample.rows) * each.items / max((confidence >= 0.6).sum(), 1) for each in sample.strata]
+        assert all(abs(each.drawn - n) < 3 for each, n in zip(sample.strata, expected, strict=True))
+
+
+def test_strata_without_answers_are_named() -> None:
+    strata = [Stratum(0.9, 0.95, 40, 5, 0.92), Stratum(0.95, np.inf, 60, 5, 0.97)]
+    checked = [Checked(f"i{n}", 1, "a", "a", 0.97, True) for n in range(5)]
+    assert evaluate(strata, checked, 0.9).unchecked == strata[:1]
+    assert evaluate(strata, [*checked, Checked("j", 0, "a", "b", 0.92, False)], 0.9).unchecked == []
+
+
 def test_every_item_is_drawn_equally_often() -> None:
     items, labels, confidence = population(60)
     n_accepted = int((confidence >= 0.5).sum())

@@ -2,7 +2,8 @@
 
 Strata are intervals of confidence. The sample is allocated in proportion to their sizes and, within a stratum, in
 proportion to the consensus classes (systematic sampling of items sorted by class and then by a random number). Random
-numbers are hashes of the seed and the item's name, so the order of the items does not matter.
+numbers are hashes of the seed and the item's name, so the order of the items does not matter. Every item has a place in
+one random order, of which a sample is the beginning, so a larger sample with the same seed contains the smaller one.
 
 With W_h the share of the accepted items in stratum h, x_h of m_h checked labels right:
 
@@ -118,6 +119,8 @@ class Audit:
         Items in the answers that were not drawn.
     outdated : bool
         Whether the results have changed since the sample was drawn.
+    unchecked : list of Stratum
+        Strata of which no item was checked; their accuracy is taken from a neighbour.
     """
 
     promise: float
@@ -126,6 +129,7 @@ class Audit:
     sampled: int = 0
     others: list[str] = field(default_factory=list)
     outdated: bool = False
+    unchecked: list[Stratum] = field(default_factory=list)
 
     @property
     def threshold(self) -> float:
@@ -192,20 +196,32 @@ def draw(
     """
     accepted = is_accepted(confidence, threshold)
     rows = np.flatnonzero(accepted if known is None else accepted & ~known)
-    strata = _strata(confidence[rows], size, threshold)
     names = [str(label) for label in labels]
     keys = {row: _hash(seed, items[row]) for row in rows.tolist()}
-    chosen: list[tuple[float, int, int]] = []
-    for place, stratum in enumerate(strata):
-        inside = rows[(confidence[rows] >= stratum.low) & (confidence[rows] < stratum.high)].tolist()
-        inside.sort(key=lambda row: (names[row], keys[row]))
+    lows = np.array([threshold, *(edge for edge in EDGES if edge > threshold)])
+    finest = (np.searchsorted(lows, confidence, side="right") - 1).clip(0)
+    order: list[tuple[float, int]] = []
+    for place in range(len(lows)):
+        inside = sorted(rows[finest[rows] == place].tolist(), key=lambda row: (names[row], keys[row]))
         start = _hash(seed, f"{place} start")
-        for number in range(stratum.drawn):
-            row = inside[int((start + number) * len(inside) / stratum.drawn)]
-            chosen.append((_hash(seed, f"{items[row]} order"), row, place))
-    chosen.sort()
-    drawn = np.array([(row, place) for _, row, place in chosen], dtype=np.int64).reshape(-1, 2)
-    return Sample(threshold, strata, drawn[:, 0], drawn[:, 1])
+        order += [
+            ((turn + start) / len(inside), inside[at]) for turn, at in enumerate(_spread(len(inside), seed, place))
+        ]
+    chosen = np.array([row for _, row in sorted(order)[:size]], dtype=np.int64)
+    chosen = chosen[np.argsort([_hash(seed, f"{items[row]} order") for row in chosen], kind="stable")]
+    strata = _strata(confidence[rows], size, threshold)
+    stratum = np.searchsorted([each.low for each in strata], confidence[chosen], side="right").clip(1) - 1
+    n_drawn = np.bincount(stratum, minlength=len(strata)).tolist()
+    strata = [each._replace(drawn=n) for each, n in zip(strata, n_drawn, strict=True)]
+    return Sample(threshold, strata, chosen, stratum)
+
+
+def _spread(n: int, seed: int, place: int) -> list[int]:
+    """Return positions 0 to n - 1 in a random order of which each beginning is spread evenly (bit reversal)."""
+    bits = max(n - 1, 0).bit_length()
+    flips, shift = int(_hash(seed, f"{place} flips") * 2**bits), int(_hash(seed, f"{place} shift") * n)
+    order = sorted(range(n), key=lambda at: int(f"{at ^ flips:0{bits or 1}b}"[::-1], 2))
+    return [(at + shift) % n for at in order]
 
 
 def _hash(seed: int, text: Any) -> float:
@@ -313,7 +329,8 @@ def evaluate(strata: Sequence[Stratum], checked: Sequence[Checked], promise: flo
     n_checked = np.bincount(places, minlength=len(strata)).tolist()
     n_right = np.bincount(places, [each.is_right for each in checked], len(strata)).astype(np.int64).tolist()
     estimates = [each for each in by_threshold(strata, n_checked, n_right) if each.checked]
-    return Audit(promise, estimates, list(checked))
+    unchecked = [each for each, n in zip(strata, n_checked, strict=True) if n == 0]
+    return Audit(promise, estimates, list(checked), unchecked=unchecked)
 
 
 # ---- correcting confidences ----

@@ -125,7 +125,8 @@ def draw_audit(
     show : bool
         Whether the table has the consensus labels.
     overwrite : bool
-        Whether ``out``, and another sample that was drawn earlier, may be replaced.
+        Whether ``out``, and another sample that was drawn earlier, may be replaced. A larger sample with the same seed
+        contains the earlier one and its answers, and replaces it without asking.
     """
     found = read_results(folder)
     check_table(out, folder / CONSENSUS)
@@ -134,9 +135,6 @@ def draw_audit(
             "exists already, and may have answers", where=out, hint=Use("to replace it", overwrite=True)
         )
     earlier = _read(folder) if not overwrite and (folder / AUDIT).is_file() else None
-    if earlier is not None and earlier.truths:
-        hint = Use("to replace it", overwrite=True)
-        raise CrowdshotError("describes an earlier audit with its answers", where=folder / AUDIT, hint=hint)
     n_accepted = int((is_accepted(found.confidence, threshold) & ~found.known).sum())
     if not n_accepted:
         raise CrowdshotError(
@@ -151,21 +149,29 @@ def draw_audit(
         columns[TEXT if found.columns.item != TEXT else "content"] = [found.texts[row] for row in rows]
     if show:
         columns[found.columns.label] = [found.labels[row] for row in rows]
-    columns[TRUTH] = ""
     drawn = [
         Drawing(str(found.items[row]), int(stratum), found.labels[row], float(found.confidence[row]))
         for row, stratum in zip(rows.tolist(), sample.stratum.tolist(), strict=True)
     ]
-    description = Description(found.fingerprint, threshold, seed, strata, drawn, {})
-    if earlier is not None and earlier.drawn != description.drawn:
+    truths = {} if earlier is None else earlier.truths
+    columns[TRUTH] = [truths.get(each.item, "") for each in drawn]
+    description = Description(found.fingerprint, threshold, seed, strata, drawn, truths)
+    if earlier is not None and (earlier.fingerprint != found.fingerprint or not contains(drawn, earlier.drawn)):
         raise CrowdshotError(
             f"describes an earlier sample of {counted(len(earlier.drawn), 'items')}, which somebody may be checking",
             where=folder / AUDIT,
+            expected="a larger sample of the same results, with the same seed and threshold",
             hint=Use("to replace it", overwrite=True),
         )
     _write(folder, description)
     write_file(out, pd.DataFrame(columns))
     return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT])
+
+
+def contains(drawn: Sequence[Drawing], earlier: Sequence[Drawing]) -> bool:
+    """Return whether a sample contains an earlier one; the items may be in other strata."""
+    found = {(each.item, each.label, each.confidence) for each in drawn}
+    return all((each.item, each.label, each.confidence) in found for each in earlier)
 
 
 # ---- audit.json ----
@@ -360,9 +366,19 @@ def describe_audit(audit: Audit) -> list[str]:
         f"{percent(all_.accuracy)} of the {plural(all_.items, 'label')} with a confidence of"
         f" {percent(audit.threshold)} or more are right (90 % interval"
         f" {spread(all_.low, all_.high)}), estimated from {plural(all_.checked, 'checked item')}.",
+        *map(_unchecked, audit.unchecked),
         _confidence(audit),
         recommend_threshold(audit),
     ]
+
+
+def _unchecked(stratum: Stratum) -> str:
+    end = " or more" if stratum.high == np.inf else f" to {percent(stratum.high)}"
+    which = f"{plural(stratum.items, 'label')} with a confidence of {percent(stratum.low)}{end}"
+    return (
+        f"None of the {which} was checked: their accuracy is assumed to be that of the nearest checked labels, which"
+        " may be wrong."
+    )
 
 
 def _confidence(audit: Audit) -> str:
