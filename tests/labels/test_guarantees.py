@@ -168,6 +168,30 @@ def test_intervals_of_the_accuracy_cover_and_are_shorter_than_without_the_poster
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("end", ["lowest", "highest"])
+def test_items_that_were_not_drawn_from_all_are_noticed(end):
+    """An audit draws accepted items, and questions are about uncertain ones."""
+    ann, truth, random = crowd(0)
+    consensus = aggregate.learned(ann)
+    order = consensus.probabilities.max(1).argsort()
+    part = order[-100:] if end == "highest" else order[:100]
+    chosen = {int(row): int(truth[row]) for row in random.choice(part, 40, replace=False)}
+    with pytest.warns(CrowdshotWarning, match="random") as caught:
+        guarantees.accuracy(consensus, chosen)
+    assert caught[0].message.argument == "gold"
+    accepted = np.isin(np.arange(len(truth)), part)
+    others = {int(row): int(truth[row]) for row in random.choice(np.flatnonzero(~accepted), 40, replace=False)}
+    guarantees.accuracy(consensus, chosen | others, strata=accepted)  # a number was drawn in each part
+
+
+def test_random_samples_are_not_warned_about():
+    ann, truth, random = crowd(1)
+    consensus = aggregate.learned(ann)
+    for n in (2, 10, 50, 199):
+        for _ in range(20):
+            guarantees.accuracy(consensus, sample(truth, n, random))
+
+
 def test_intervals_of_class_shares_cover_and_shares_sum_to_one():
     inside = []
     for seed in range(150):

@@ -42,6 +42,7 @@ Examples
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -51,7 +52,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import betaincinv, logsumexp, ndtri, softmax, stdtrit
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, Positions, as_index, as_whole, fold, positions
 from crowdshot.labels.annotations import Annotations
@@ -67,6 +68,7 @@ Sets = NDArray[np.bool_]
 
 CALIBRATED = 10.0  # pseudo-items by which lambda is shrunk to 1, its value for calibrated posteriors
 MOST_GAIN = 2.0  # most effective items per checked item; the variance estimated from few mistakes can be far too small
+RARE = 1e-4  # chance of a random sample below which a warning says that it may be none
 ROUNDING = 1e-9  # of a rank
 USUAL_TEMPERATURE = 0.5  # standard deviation of log T, around 0, before any item is checked
 TEMPERATURES = (0.1, 20.0)  # limits of T
@@ -290,7 +292,42 @@ class _Sample(NamedTuple):
             )
         labels = _spelled(known.values(), ann.classes, "gold")
         stratum, names = _strata(strata, ann.n_items)
+        for number in range(len(names)):
+            _warn_selected(likeliest(posterior)[1], stratum == number, rows[stratum[rows] == number])
         return cls(ann, posterior, rows, labels, positions(ann.classes, labels), stratum, names)
+
+
+def _warn_selected(confidence: Floats, inside: NDArray[np.bool_], rows: Positions) -> None:
+    """Warn if the checked items ``rows`` leave out all items of low or of high confidence, such as those of an audit.
+
+    Of N items in random order, k have at least the lowest checked confidence. All n checked items are among these with
+    the probability C(k, n) / C(N, n).
+    """
+    n, N = len(rows), int(inside.sum())
+    if n == 0:
+        return
+    lowest, highest = float(confidence[rows].min()), float(confidence[rows].max())
+    for k, which in (
+        (int((confidence[inside] >= lowest).sum()), f"below {lowest:.3g}"),
+        (int((confidence[inside] <= highest).sum()), f"above {highest:.3g}"),
+    ):
+        chance = math.exp(_log_choose(k, n) - _log_choose(N, n))
+        if chance < RARE:
+            warnings.warn(
+                CrowdshotWarning(
+                    f"has no item of a confidence {which}, where {counted(N - k, 'items')} of {N:,} are: with a random"
+                    f" sample the chance of this is {chance:.1g}, so the result may be wrong",
+                    argument="gold",
+                    found=n,
+                    expected="a random sample of all items",
+                    hint="`crowdshot audit` draws accepted items only. If strata were drawn, give them as strata=.",
+                ),
+                stacklevel=4,
+            )
+
+
+def _log_choose(N: int, n: int) -> float:
+    return math.lgamma(N + 1) - math.lgamma(n + 1) - math.lgamma(N - n + 1)
 
 
 def _posterior_of(fitted: Any) -> tuple[PosteriorMatrix, Annotations]:
