@@ -65,3 +65,32 @@ def job(images: str, assignee: str = "") -> str:
 def image(name: str, *tags: str, more: str = "") -> str:
     inside = "".join(f'<tag label="{tag}" source="manual"><attribute name="sure">1</attribute></tag>' for tag in tags)
     return f'<image id="0" name="{name}" width="9" height="9">{inside}{more}</image>\n'
+
+
+# ---- Potato -----------------------------------------------------------------------------------------------------
+
+
+def potato(number, *, text="Fine.", spent="0d 0h 1m 5s", spans=None, **answers):
+    return {
+        "id": f"item_{number}",
+        "displayed_text": text,
+        "label_annotations": answers,
+        "span_annotations": spans or {},
+        "behavioral_data": {"time_string": f"Time spent: {spent} "} if spent else {},
+    }
+
+
+POTATO = [
+    potato(1, tone={"happy": "true"}, why={"text_box": "It is fine."}),
+    potato(2, tone={"sad": "true"}, why={"text_box": ""}, spent="0d 1h 0m 0s"),
+    potato(3, why={"text_box": "No idea."}),
+]
+POTATO_STATE = {
+    "user_id": "bob",
+    "instance_id_ordering": ["item_1", "item_2"],
+    "instance_id_to_label_to_value": {
+        "item_1": [[{"schema": "tone", "name": "happy"}, "true"]],
+        "item_2": [[{"schema": "tone", "name": "sad"}, "3"], [{"schema": "tone", "name": "happy"}, False]],
+    },
+    "instance_id_to_behavioral_data": {"item_1": {"total_time_ms": 2500}},
+}

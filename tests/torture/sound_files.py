@@ -23,7 +23,7 @@ from crowdshot.training import loop
 from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
 from crowdshot_paper.store import COLUMNS, Piece, Store
-from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
+from label_exports import ARGILLA, JUDGES, POTATO, POTATO_STATE, TOLOKA, answer, batch, image, job, lines
 from pools import feature_pool, make_job, mlp
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -121,6 +121,8 @@ def tools() -> dict[str, bytes]:
         "mturk.csv": batch(("H1", "A1", "W1", "Approved", "", "1.png", "cat", "", "")).encode(),
         "cvat.xml": cvat.encode(),
         "cvat.zip": zipped({"annotations.xml": cvat}),
+        "potato.jsonl": lines(POTATO).encode(),
+        "potato_state.json": json.dumps(POTATO_STATE).encode(),
     }
 
 

@@ -629,8 +629,11 @@ def parse_array(data: bytes, name: str) -> list[Record]:
 
 
 def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]:
-    """Return the records of JSON lines, or the first ``most`` of them."""
-    lines = islice(parse_json_lines(decode(data, name), name), most)
+    """Return the records of JSON lines, or the first ``most`` of them; indented JSON is one record."""
+    text = decode(data, name)
+    if text[:SAMPLE].lstrip().partition("\n")[0].strip() == "{":
+        return [Record(f"{name}, record 1", as_record(parse_json(text, name), name))]
+    lines = islice(parse_json_lines(text, name), most)
     return [Record(f"{name}, row {row}", record) for row, record in lines]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
-from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
+from label_exports import ARGILLA, JUDGES, POTATO, POTATO_STATE, TOLOKA, answer, batch, image, job, lines
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 PRODIGY = [
@@ -56,6 +56,8 @@ FILES: dict[str, bytes] = {
     "mturk.csv": MTURK.encode(),
     "cvat.xml": CVAT.encode(),
     "cvat.zip": packed(),
+    "potato.jsonl": lines(POTATO).encode(),
+    "potato_state.jsonl": json.dumps(POTATO_STATE).encode(),
 }
 RECORDS = {
     name: json.loads(data) if data.startswith(b"[") else [json.loads(line) for line in data.splitlines()]

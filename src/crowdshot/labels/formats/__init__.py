@@ -87,6 +87,7 @@ FORMATS: dict[str, KnownFormat] = {
     "label-studio": KnownFormat("label_studio", _has("annotations", "annotation_id")),
     "argilla": KnownFormat("argilla", lambda file: any(name.endswith("responses") for name in file.first)),
     "prodigy": KnownFormat("prodigy", _has("answer")),
+    "potato": KnownFormat("potato", _has("label_annotations", "instance_id_to_label_to_value")),
     "toloka": KnownFormat("crowd_markets:TOLOKA", _has("ASSIGNMENT:worker_id")),
     "mturk": KnownFormat("crowd_markets:MTURK", _has("HITId")),
     "judges": KnownFormat("verdicts", lambda file: file.is_lines or file.is_array),

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from crowdshot.io.cells import Ids, fold, text
 from crowdshot.io.file_names import PICTURES
 from crowdshot.io.tables import Record, Table
 from crowdshot.labels.columns import NAMES, TRUTH, Columns, ColumnsInput, find_columns, input_names, plain
+from crowdshot.labels.formats.label_file import Entry, LabelFile, LabelsRead, gather
 from crowdshot.labels.label_times import WHEN
 from crowdshot.labels.spelling import JOINED, and_so
 
@@ -186,6 +188,57 @@ def one_label(value: Any, place: str, several: bool = False) -> str:
             hint=Use("if an item may have several labels", multi_label=True),
         )
     return JOINED.join(labels)
+
+
+class Answered(NamedTuple):
+    """What an annotator answered about an item: {question: answer}, the time and how long it took, as written."""
+
+    place: str
+    item: str
+    annotator: str
+    answers: Mapping[str, Any]
+    when: str = ""
+    duration: str = ""
+
+
+def gather_answers(
+    file: LabelFile,
+    answered: Sequence[Answered],
+    named: Mapping[str, str],
+    columns: tuple[str, str],
+    left_out: Counter[str],
+    what: str = "questions",
+) -> LabelsRead:
+    """Convert the answers to one question, which the caller chose or is the only one, to labels.
+
+    Parameters
+    ----------
+    file : LabelFile
+    answered : sequence of Answered
+    named : mapping
+        {role: name} from the caller.
+    columns : (str, str)
+        The fields that name the item and the annotator.
+    left_out : Counter
+        Reason -> number of entries that were left out.
+    what : str
+        The plural noun for questions, in messages.
+    """
+    found = list(dict.fromkeys(question for each in answered for question in each.answers))
+    if not found and "label" not in named:
+        return gather(file.name, [], Columns(), left_out)
+    question = choose("label", named, found, file.name, what)
+    entries: list[Entry] = []
+    for each in answered:
+        label = one_label(each.answers.get(question), f"{each.place}, {question!r}", file.several)
+        if not label:
+            left_out["records without an answer"] += 1
+        elif not each.item or not each.annotator:
+            missing = columns[1] if each.item else columns[0]
+            raise CrowdshotError(f"has no {missing!r} for its label {label!r}", where=each.place)
+        else:
+            entries.append(Entry(each.item, each.annotator, label, each.when, each.duration))
+    return gather(file.name, entries, Columns(*columns, question), left_out, times=file.times)
 
 
 def missing_id(record: Record, column: str) -> CrowdshotError:
