@@ -103,6 +103,15 @@ def test_a_sudden_change_has_its_day():
     assert not set(found(right, seconds, who="bob")) & {*CHANGES, *HURRY}
 
 
+def test_the_course_has_a_number_for_each_part_of_the_labels():
+    said = found(np.arange(300) < 150, 1.7e9 + 60.0 * np.arange(300))
+    course = [float(part) for part in said["accuracy_course"].split()]
+    assert len(course) == 12
+    assert min(course[:6]) > 0.8
+    assert max(course[6:]) < 0.2
+    assert "accuracy_course" not in found(np.arange(59) < 30, 1.7e9 + 60.0 * np.arange(59))
+
+
 def test_gradual_learning_has_no_day():
     random = np.random.default_rng(1)
     right = random.random(600) < np.linspace(0.45, 0.99, 600)
@@ -130,7 +139,7 @@ def test_fast_answers_count_only_if_they_are_worse():
     assert said["fast_labels"] == pytest.approx(fast.sum(), abs=3)
     assert 2.4 <= said["fast_below_seconds"] <= 36
     assert said["accuracy_fast"] < 0.6 < 0.85 < said["accuracy_not_fast"]
-    assert found(np.ones(300, dtype=bool), seconds, durations) == {}
+    assert set(found(np.ones(300, dtype=bool), seconds, durations)) == {"accuracy_course"}
     slow_is_worse = found(fast | (random.random(300) < 0.6), seconds, durations)
     assert not set(HURRY) & set(slow_is_worse)
 
@@ -163,7 +172,7 @@ def test_constant_accuracy_is_seldom_reported():
         right = random.random(150) < 0.8
         ann, times = crowd(right, 1.7e9 + 60.0 * np.arange(150), random.lognormal(3, 0.4, 150), seed)
         table = trends.accuracy_trends(ann, aggregate.learned(ann).probabilities, times)
-        alarms += int(table.notna().any().any())
+        alarms += int(table.drop(columns="accuracy_course").notna().any().any())
     assert alarms <= 7  # 40 crowds, 5 % of them are expected: more than 7 have a probability of 0.0004
 
 
@@ -196,6 +205,7 @@ def test_tables_and_report_name_who_changed(tmp_path):
     assert people.loc["bob", "fast_below_seconds"] < 25
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "out" / "annotators.csv", index_col=0), people)
     page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('<svg class="accuracy-course"') == 4
     assert page.count("⚑ accuracy fell</span>") == page.count("⚑ fast answers are worse</span>") == 1
     talk = next(step for step in done.stdout.splitlines() if "Talk to" in step)
     assert "ann (accuracy fell)" in talk

@@ -41,6 +41,7 @@ from crowdshot.labels.working_times import (
     BEFORE,
     CHANGE,
     CHANGED_AT,
+    COURSE,
     EARLY,
     FAST,
     FAST_BELOW,
@@ -68,6 +69,7 @@ MOST_FAST = 0.5  # share of labels that may count as fast
 DRAWS, FEW_LARGER = (100, 1_000, 20_000), 10  # random orders; more, if fewer of them have a larger statistic
 UNLIKELY = 2.2  # smaller statistics count as not significant
 AT_ONCE = 4_000_000  # numbers that are permuted together
+LEAST_PART, FEWEST_PARTS, MOST_PARTS = 20, 3, 12  # labels in a part of the course, and numbers of parts
 SHRINK = 2.0  # labels: weight of the annotator's accuracy in that of a part of the labels
 MOST_CELLS = 50_000_000  # items times classes; with more, nothing is tested
 
@@ -95,9 +97,9 @@ class Scores(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """The p-value of a test, and the columns that describe the finding."""
+    """The p-value of a test, None for a mere description, and the columns that describe the finding."""
 
-    p_value: float
+    p_value: float | None
     found: dict[str, Any]
 
 
@@ -192,6 +194,15 @@ def change_over_time(scores: Scores, seconds: Floats) -> Tested | None:
     return Tested(_p_value(scores, float(statistic(scores.score)), statistic), found)
 
 
+def course_of(scores: Scores, seconds: Floats) -> Tested | None:
+    """Return the accuracy in successive parts of the labels; ``scores`` and ``seconds`` (m,) are in order of time."""
+    parts = min(len(seconds) // LEAST_PART, MOST_PARTS)
+    if parts < FEWEST_PARTS or seconds[0] == seconds[-1]:
+        return None
+    rows = np.array_split(np.arange(len(seconds)), parts)
+    return Tested(None, {COURSE: " ".join(f"{scores.accuracy_of(part):.2f}" for part in rows)})
+
+
 def trend_in_sessions(scores: Scores, seconds: Floats) -> Tested | None:
     """Test for a trend within sessions; ``scores`` and ``seconds`` (m,) are in the order of time."""
     session = np.cumsum(np.diff(seconds, prepend=seconds[0]) > LONGEST_GAP)
@@ -260,6 +271,8 @@ def accuracy_trends(
         - accuracy_early_in_session and accuracy_late_in_session: before and after the median minute of sessions;
         - fast_below_seconds, fast_labels, accuracy_fast and accuracy_not_fast: answers that are faster and less
           accurate.
+
+        accuracy_course is no test: the accuracy in 3 to 12 successive parts of 20 labels or more, as text.
     """
     names = pd.Index([str(name) for name in ann.annotators], dtype=object)
     table = pd.DataFrame(index=names, columns=list(TRENDS), dtype=object)
@@ -276,7 +289,7 @@ def accuracy_trends(
     tests = [(row, test) for row, results in enumerate(tested) for test in results if test is not None]
     wanted = false_discovery([test.p_value for _, test in tests])
     for (row, test), is_wanted in zip(tests, wanted, strict=True):
-        for column, value in test.found.items() if is_wanted else ():
+        for column, value in test.found.items() if is_wanted or test.p_value is None else ():
             table.iat[row, TRENDS.index(column)] = value
     return _typed(table)
 
@@ -288,11 +301,11 @@ def _typed(table: pd.DataFrame) -> pd.DataFrame:
 
 def _test_each(
     ann: Annotations, others: OtherLabels, rows: Positions, accuracy: float, seconds: Floats, durations: Floats
-) -> tuple[Tested | None, Tested | None, Tested | None]:
+) -> list[Tested | None]:
     """Return the tests of an annotator whose labels are the ``rows``, sorted by time, with this accuracy."""
     used = others.testable(rows)
     if len(used) < FEWEST:
-        return None, None, None
+        return []
     scores = scores_of(others.of(used), ann.label[used])
     scores = scores._replace(shift=accuracy - scores.accuracy)
     at, took = seconds[used], durations[used]
@@ -300,12 +313,12 @@ def _test_each(
         took = _gaps(seconds[rows])[np.isin(rows, used)]
     timed, lasting = np.flatnonzero(~np.isnan(at)), np.flatnonzero(~np.isnan(took))
     by_duration = lasting[np.argsort(took[lasting], kind="stable")]
-    by_time = scores.take(timed), at[timed]
-    return (
-        change_over_time(*by_time) if len(timed) >= FEWEST else None,
-        trend_in_sessions(*by_time) if len(timed) >= FEWEST else None,
-        fast_answers(scores.take(by_duration), took[by_duration]) if len(lasting) >= FEWEST else None,
-    )
+    found: list[Tested | None] = []
+    if len(timed) >= FEWEST:
+        found = [test(scores.take(timed), at[timed]) for test in (change_over_time, trend_in_sessions, course_of)]
+    if len(lasting) >= FEWEST:
+        found.append(fast_answers(scores.take(by_duration), took[by_duration]))
+    return found
 
 
 def _gaps(seconds: Floats) -> Floats:

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 LAST_ACTIVE, LABELS_PER_HOUR, MEDIAN_SECONDS = "last_active", "labels_per_hour", "median_seconds"
 # Columns of `accuracy_trends`.
 CHANGE, CHANGED_AT, BEFORE, AFTER = "accuracy_change", "changed_at", "accuracy_before", "accuracy_after"
+COURSE = "accuracy_course"
 EARLY, LATE = "accuracy_early_in_session", "accuracy_late_in_session"
 FAST_BELOW, FAST_LABELS, FAST, SLOW = "fast_below_seconds", "fast_labels", "accuracy_fast", "accuracy_not_fast"
-TRENDS = (CHANGE, CHANGED_AT, BEFORE, AFTER, EARLY, LATE, FAST_BELOW, FAST_LABELS, FAST, SLOW)
-TEXTS = (LAST_ACTIVE, CHANGE, CHANGED_AT)  # the columns with text
+TRENDS = (COURSE, CHANGE, CHANGED_AT, BEFORE, AFTER, EARLY, LATE, FAST_BELOW, FAST_LABELS, FAST, SLOW)
+TEXTS = (LAST_ACTIVE, COURSE, CHANGE, CHANGED_AT)  # the columns with text
 SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 UNITS = {
     **dict.fromkeys(("ms", "msec", "msecs", "millis", "milliseconds", "millisekunden"), "ms"),
@@ -300,6 +301,16 @@ def describe_trends(known: Mapping[str, Any]) -> list[str]:
             f" {percent(known[FAST])}, the others {percent(known[SLOW])}."
         )
     return out
+
+
+def course_points(known: Mapping[str, Any]) -> str:
+    """Return the accuracy in successive parts of the labels as points of a line in a box of 100 x 24; "" if unknown.
+
+    >>> course_points({"accuracy_course": "0.90 0.50 1.00"})
+    '0.0,2.4 50.0,12.0 100.0,0.0'
+    """
+    parts = [float(part) for part in known.get(COURSE, "").split()]
+    return " ".join(f"{100 * i / (len(parts) - 1):.1f},{24 * (1 - part):.1f}" for i, part in enumerate(parts))
 
 
 def warning_signs(known: Mapping[str, Any]) -> list[str]:

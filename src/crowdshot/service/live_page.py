@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Person(NamedTuple):
     flag: None = None
     signs: Sequence[str] = ()
     sentences: Sequence[str] = ()
+    working: Mapping[str, Any] = {}
 
 
 class Item(NamedTuple):
@@ -157,6 +158,7 @@ def gather(
             recent.get(row.annotator, 0),
             signs=[*warning_signs(row.working), *([PAUSED] if row.gold and row.gold.status == PAUSED else [])],
             sentences=[describe_working(row.working), *describe_trends(row.working), *describe_gold(row.gold)],
+            working=row.working,
         )
         for row in sorted(version.annotators, key=lambda row: row.high)
     ]

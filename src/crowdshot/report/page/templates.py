@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from crowdshot import formatting
-from crowdshot.labels.working_times import describe_trends, describe_working
+from crowdshot.labels.working_times import course_points, describe_trends, describe_working
 
 HERE = Path(__file__).parent
 STYLES = [HERE / "style" / f"{name}.css" for name in ("base", "page")]
@@ -37,7 +37,8 @@ def inline(*files: Path) -> Inline:
 def _environment(folder: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(formatting, name) for name in ("percent", "probability", "clean", "ending")}
-    environment.globals |= {"describe_working": describe_working, "describe_trends": describe_trends}
+    sentences = {"describe_working": describe_working, "describe_trends": describe_trends}
+    environment.globals |= {**sentences, "course_points": course_points}
     environment.globals |= {name: getattr(formatting, name) for name in ("spread", "times", "plural", "whole_counts")}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
