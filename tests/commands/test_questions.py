@@ -210,6 +210,15 @@ def test_bad_input_is_one_message_and_no_file(folder: Path, words: list[str], ke
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_everybody_gives_the_same_answer_to_a_question(folder: Path, answers: pd.DataFrame) -> None:
+    answers.assign(shape="round").to_csv(folder / "wide.csv", index=False)
+    done = crowdshot(folder, "questions", "wide.csv", "--questions", "colour,shape", "--out", "results", "--json")
+    assert done.returncode == 0, done.stderr
+    colour, shape = json.loads(done.stdout)["questions"]
+    assert shape["classes"] == ["round"]
+    assert colour["accepted"] > 0
+
+
 def test_a_folder_with_files_is_kept(folder: Path) -> None:
     (folder / "results").mkdir()
     (folder / "results" / "notes.txt").write_text("mine")

@@ -286,6 +286,8 @@ def agree(votes: Floats, label: Positions) -> Agreement | None:
 def swaps(counts: Floats, names: list[str], n_annotators: int) -> Flag | None:
     """Return a flag for two swapped classes."""
     K, right = len(counts), np.diag(counts)
+    if K < 2:
+        return None
     swapped = np.floor(counts + counts.T)
     n = np.ceil(counts + counts.T + right[:, None] + right)
     p_value = binom.sf(swapped - 1, n, 0.5)
