@@ -223,13 +223,13 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     for name, of_method in table.fillna({"rate": 0}).groupby("method", sort=False):
         rate = of_method.groupby("rate")["accuracy"].mean().idxmax()
         part = of_method[of_method["rate"] == rate]
-        row = {"method": name, "published": PUBLISHED.get(str(name), "–"), "learning rate": rate or "–"}
+        row = {"method": name, "published": PUBLISHED.get(str(name), np.nan), "learning rate": rate or np.nan}
         for key in ("accuracy", "log_loss"):
             spread = f" ± {part[key].std(ddof=1):.3f}" if len(part) > 1 else ""
             row[key] = f"{part[key].mean():.3f}{spread}"
         found.append(row | {"confidence − accuracy": part["over"].mean()})
     missing = [{"method": name, "published": value} for name, value in PUBLISHED.items() if name not in METHODS]
-    return pd.DataFrame(found + missing).fillna("–")
+    return pd.DataFrame(found + missing)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import pytest
 from crowdshot import Annotations
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-crowds, measures, regression, rivals, rows = map(
-    importlib.import_module, ("crowds", "measures", "regression", "rivals_labels", "rows")
+annot_mix, crowds, few_items, measures, regression, rivals, rows = map(
+    importlib.import_module,
+    ("annot_mix", "crowds", "few_items", "measures", "regression", "rivals_labels", "rows"),
 )
 
 SAID = [[0, 0, 1], [1, 1, 1], [0, 1, None], [None, 1, 1]]
@@ -47,6 +48,36 @@ def test_thinned_keeps_at_most_so_many_labels_of_every_item():
     assert less.to_frame().equals(crowds.thinned(annotations, 2, seed=0).to_frame())
     assert not less.to_frame().equals(crowds.thinned(annotations, 2, seed=1).to_frame())
     assert len(crowds.thinned(annotations, 6, seed=0)) == len(annotations)
+
+
+def test_draws_of_few_items_have_a_known_truth_and_all_labels():
+    annotations = Annotations.from_matrix(np.random.default_rng(0).integers(0, 3, (50, 6)))
+    truth = crowds.pd.Series(np.where(np.arange(50) % 2, np.nan, np.arange(50) % 3), index=annotations.items)
+    parts = list(few_items.draws(crowds.Crowd(annotations, truth), 10, 3))
+    assert [part.annotations.n_items for part in parts] == [10] * 3
+    for part in parts:
+        assert all(item % 2 == 0 for item in part.annotations.items)
+        assert part.truth.index.tolist() == part.annotations.items.tolist()
+        assert part.true_classes().tolist() == part.truth.astype(int).tolist()
+        assert len(part.annotations) == 60
+    assert not parts[0].truth.index.equals(parts[1].truth.index)
+
+
+def test_networks_are_shown_at_the_learning_rate_with_the_higher_accuracy():
+    table = crowds.pd.DataFrame(
+        {
+            "method": ["annot-mix"] * 4 + ["crowdshot"],
+            "rate": [0.01, 0.01, 0.001, 0.001, np.nan],
+            "accuracy": [0.5, 0.6, 0.7, 0.8, 0.9],
+            "log_loss": [2.0, 2.0, 1.0, 1.0, 0.5],
+            "over": [0.1, 0.1, 0.2, 0.2, 0.0],
+        }
+    )
+    shown = annot_mix.summary(table).set_index("method")
+    assert shown.loc["annot-mix", "learning rate"] == 0.001
+    assert shown.loc["annot-mix", "accuracy"] == "0.750 ± 0.071"
+    assert shown.loc["crowdshot", "accuracy"] == "0.900"
+    assert shown.loc["MaDL", "published"] == 0.825  # published only
 
 
 def test_crowds_with_common_items_are_relatives():
