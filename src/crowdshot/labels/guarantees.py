@@ -320,7 +320,7 @@ def _warn_selected(confidence: Floats, inside: NDArray[np.bool_], rows: Position
                     argument="gold",
                     found=n,
                     expected="a random sample of all items",
-                    hint="`crowdshot audit` draws accepted items only. If a number was drawn in each stratum, give the strata.",
+                    hint="`crowdshot audit` draws accepted items only. If strata were drawn, give each item's stratum.",
                 ),
                 stacklevel=4,
             )
