@@ -270,6 +270,33 @@ def test_arguments_that_cannot_be_used(desk: Path, words: list[object], keyword:
     assert keyword in refused(desk, *words)
 
 
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("seed", lambda old: float("inf")),
+        ("strata", lambda old: [[low, high, -items, n, mean] for low, high, items, n, mean in old]),
+        ("strata", lambda old: [[float("nan"), *rest] for _, *rest in old]),
+        ("strata", lambda old: [[low, high, items, items + 1, mean] for low, high, items, n, mean in old]),
+        ("drawn", lambda old: [[item, place, label, float("nan")] for item, place, label, _ in old]),
+    ],
+)
+def test_a_sample_with_impossible_numbers(desk: Path, key: str, change: Any) -> None:
+    run(desk, "--sample", 10)
+    fill(desk)
+    path = desk / "results" / "audit.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, key: change(content[key])}))
+    assert "audit.json" in refused(desk, "--checked", "audit.csv")
+
+
+@pytest.mark.parametrize("change", [{"commands": True}, {"commands": []}, {"working": {"a": 1}}, {"paths": 3}])
+def test_a_damaged_run(desk: Path, change: dict[str, Any]) -> None:
+    path = desk / "results" / "run.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "run": {**content["run"], **change}}))
+    assert "run.json" in refused(desk, "--sample", 10)
+
+
 def test_damaged_samples_and_folders(desk: Path) -> None:
     run(desk, "--sample", 10)
     fill(desk)

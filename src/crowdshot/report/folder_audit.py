@@ -224,13 +224,20 @@ def _read(folder: Path) -> Description:
         drawn = [Drawing(str(item), int(s), str(label), float(p)) for item, s, label, p in content["drawn"]]
         if not all(0 <= each.stratum < len(strata) for each in drawn):
             raise ValueError("an item of no stratum")
+        if not all(map(_is_possible, strata)) or not all(0 <= each.confidence <= 1 for each in drawn):
+            raise ValueError("impossible numbers")
         truths = {str(item): str(truth) for item, truth in content["truths"].items()}
         promise = None if content["promise"] is None else float(content["promise"])
         numbers = float(content["threshold"]), int(content["seed"])
         return Description(str(content["fingerprint"]), *numbers, strata, drawn, truths, promise)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         hint = "Draw a sample again: `crowdshot audit FOLDER --sample 50 --overwrite`."
         raise CrowdshotError(f"is damaged ({type(error).__name__}: {error})", where=path, hint=hint) from None
+
+
+def _is_possible(stratum: Stratum) -> bool:
+    is_range = 0 <= stratum.low < stratum.high and 0 <= stratum.confidence <= 1
+    return is_range and 0 <= stratum.drawn <= stratum.items and stratum.items > 0
 
 
 # ---- evaluating ----

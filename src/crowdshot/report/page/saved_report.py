@@ -88,7 +88,7 @@ def read_run(folder: Path) -> Saved:
             raise CrowdshotError(f"has format {content['format']}", where=path, expected=f"{FORMAT} or less", hint=hint)
         known, classes = ([_text(name) for name in content[key]] for key in ("known", "classes"))
         return Saved(_run(content["run"]), known, classes, bool(content["several"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CrowdshotError(
             f"is damaged ({type(error).__name__}: {error})",
             where=path,
