@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from crowdshot.formatting import about_duration
 from crowdshot.methods import Candidate, Method
 from crowdshot.training.default_settings import WIDE
+from crowdshot_paper import published
 from crowdshot_paper.episode_cells import CROWDS, SOURCE_CROWD, TARGETS, VALIDATION, Cell, Target
 from crowdshot_paper.experiments import PAPER, SYSTEMS, Experiment
 
@@ -26,6 +27,7 @@ PHOTOGRAPHS = ("miniimagenet",)
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000}
 # The largest cell of the main table, for which the paper meta-trains here.
 LARGEST = {"shots": (5, 5), "annotators": (7, 7)}
+REAL_CELL = 5  # simulated annotators for a cell with real ones (experiment `each-cell`); the paper does not name them
 # Meta-training episodes for real annotators (experiment `as-sparse`), which replace those of the source dataset.
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 # A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the
@@ -152,7 +154,8 @@ def wanted(
         learns = replace(learns, **SPARSE)
     shots, annotators = (1, 5), learns.annotators
     if trained_for == "cell":  # three annotators, as their number does not matter if they make no mistakes
-        shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
+        simulated = cell.n_annotators or REAL_CELL
+        shots, annotators = (cell.shots,) * 2, (simulated if needs.pseudo_annotation else 3,) * 2
     elif trained_for == "largest":
         shots, annotators = LARGEST["shots"], LARGEST["annotators"]
     return Wanted(
@@ -271,7 +274,8 @@ def time_of(some: Sequence[Share], work: Path | None = None) -> Seconds:
 
 def describe(experiment: Experiment, work: Path) -> list[str]:
     """Describe an experiment: its title, data and estimated time, and the methods whose encoders exist in ``work``."""
-    lines = [f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})"]
+    place = f" [{published.PLACES[experiment.name]}]" if experiment.name in published.PLACES else ""
+    lines = [f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)}){place}"]
     if not experiment.methods:
         return [*lines, f"  uses the results of {' and '.join(experiment.beside)}"]
     sources = {TARGETS[name].source for name in experiment.datasets}

@@ -67,6 +67,8 @@ class Experiment:
     sweep : mapping
         A further setting and its values, each of which makes a candidate of its own. It is a setting of the method or
         of meta-training (`encoder_plan.TRAINED`).
+    ways : int
+        The number of classes of test episodes; 0 for the dataset's own.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Experiment:
     settings: Mapping[str, float] = field(default_factory=dict)
     times: int = 1
     sweep: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    ways: int = 0
 
     def candidates(self, possible: Iterable[Candidate]) -> list[Candidate]:
         """Return the candidates of a method that the experiment runs, with its settings."""
@@ -96,7 +99,7 @@ class Experiment:
 
     def cells(self, dataset: str) -> list[Cell]:
         """Return the cells: shots by annotators by crowds, or only shots if the dataset has real annotators."""
-        ways = TARGETS[dataset].ways
+        ways = self.ways or TARGETS[dataset].ways
         if dataset in CROWDED:
             if self.scarce:
                 return [Cell(self.scarce + 5 * (ways - self.scarce), 0, REAL, ways, self.scarce)]
@@ -218,9 +221,9 @@ _EXPERIMENTS = [
         "each-cell",
         "Encoders meta-trained separately for every cell, as in the paper",
         "Results",
-        SIMULATED,
+        (*EVERYWHERE, "cifar10h"),
         ("Ours", "PrMV", "MaMV"),
-        beside=("main",),
+        beside=("main", "labelme", "cifar10h"),
         encoders="cell",
         only={"steps": 2, "b": 100.0},
     ),
@@ -283,6 +286,16 @@ _EXPERIMENTS = [
         sweep={"tau": (0.1, 0.3, 3.0, 10.0)},
     ),
     Experiment(
+        "strength-of-matrices",
+        "The prior of confusion matrices c at test; meta-training has c = 1",
+        "Conclusion",
+        (*EVERYWHERE, "cifar10h"),
+        ("Ours",),
+        beside=("main", "labelme", "cifar10h"),
+        only={"steps": 2, "b": 100.0},
+        sweep={"c": (0.1, 0.3, 3.0, 10.0)},
+    ),
+    Experiment(
         "without-errors",
         "Ours meta-trained through the mixture on true labels",
         "Comparison Method Details",
@@ -291,6 +304,26 @@ _EXPERIMENTS = [
         beside=("main",),
         only={"steps": 2, "b": 100.0},
         sweep={"errors": (0.0,)},
+    ),
+    Experiment(
+        "five-classes",
+        "Test episodes of five classes; meta-training has four",
+        "Conclusion",
+        SIMULATED,
+        ("Ours", "PrMV", "PrDS", "PrSV", "w/o PA"),
+        shots=(1, 5),
+        only={"steps": 2, "b": 100.0},
+        ways=5,
+    ),
+    Experiment(
+        "twenty-classes",
+        "Test episodes of twenty classes; meta-training has four",
+        "Conclusion",
+        ("omniglot",),
+        ("Ours", "PrMV", "PrDS", "PrSV", "w/o PA"),
+        shots=(1, 5),
+        only={"steps": 2, "b": 100.0},
+        ways=20,
     ),
     Experiment(
         "centred",
@@ -414,13 +447,20 @@ class Protocol:
         cells = [cell for cell in experiment.cells(dataset) if not self.sizes or cell.size in self.sizes]
         if not self.toy or not cells:
             return cells
-        cells = [cell for cell in cells if cell.shots <= TOY_SHOTS]
+        cells = [_with_few_classes(cell) for cell in cells if cell.shots <= TOY_SHOTS]
         first, last = cells[0], cells[0 if cells[0].crowd == REAL else -1]
         return [
             cell for cell in cells if cell.size in (first.size, last.size) and cell.crowd in (first.crowd, last.crowd)
         ]
 
 
+def _with_few_classes(cell: Cell) -> Cell:
+    if cell.crowd == REAL or cell.ways <= TOY_WAYS:
+        return cell
+    return replace(cell, ways=TOY_WAYS, n_support=TOY_WAYS * cell.shots)
+
+
+TOY_WAYS = 5  # how many classes their test episodes have at most, except those of real annotators
 TOY_SHOTS = 10  # how many items the classes of toy datasets have, besides the queries
 # the largest values of the settings of cheap candidates
 CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3, "step_size": 0.1}

@@ -26,6 +26,25 @@ IN_PAPER = (
     "w/o PA",
 )
 """The systems in the order of the paper's tables."""
+PLACES = {
+    "main": "Table 1",
+    "labelme": "Table 2",
+    "other-annotators": "Tables 3 and 4",
+    "dirichlet-b": "Table 5",
+    "class-imbalance": "Table 6",
+    "with-pseudo-annotation": "Table 7",
+    "noisy-label-learning": "Table 8",
+    "example-dependent": "Table 9",
+    "cifar10h": "Table 10",
+    "large-support": "Table 11",
+    "large-annotators": "Table 12",
+    "cost": "Tables 13 and 14",
+    "spammers": "Figure 3",
+    "em-steps": "Figure 5",
+    "embedding": "Figure 6",
+    "confusion": "Figure 7",
+}
+"""The paper's tables and figures, by experiment. The other experiments are not in the paper."""
 IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-sparse")
 """Experiments whose numbers are in the paper's main tables."""
 

@@ -427,6 +427,7 @@ def test_encoders_are_trained_for_the_experiments_episodes():
 
     assert of(trained_for="cell") == ((3, 3), (5, 5))
     assert of("PrMV", trained_for="cell") == ((3, 3), (3, 3)), "those who tell the truth are as good as three of them"
+    assert of(dataset="labelme", trained_for="cell", cell=Cell(24, 0, REAL, 8)) == ((3, 3), (5, 5))
     assert of(trained_for="one") == ((1, 5), (3, 7))
     assert of(trained_for="largest") == of("PrMV", trained_for="largest") == ((5, 5), (7, 7))
     assert {EXPERIMENTS[name].encoders for name in ("large-support", "large-annotators")} == {"largest"}
@@ -434,6 +435,46 @@ def test_encoders_are_trained_for_the_experiments_episodes():
     sparse = want(dataset="labelme", trained_for="sparse", cell=Cell(24, 0, REAL, 8))
     assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (1, 7))
     assert sparse.iterations == 16_000
+
+
+def test_settings_of_meta_training_are_part_of_the_encoder():
+    plain = want()
+    changed = [want(tau=0.1), want(noise=0.2), want(spammers=0.4), want(errors=0.0)]
+    assert len({one.name for one in (plain, *changed)}) == 5
+    assert [one.recipe(PAPER).tau for one in changed] == [0.1, 1.0, 1.0, 1.0]
+    assert changed[2].recipe(PAPER).crowd == pytest.approx({"expert": 0.1, "hammer": 0.5, "spammer": 0.4})
+    assert plain.pseudo_annotation
+    assert not changed[3].pseudo_annotation
+    assert len(encoders.stacks([plain, *changed])) == 2, "spammers need a stack of their own"
+    assert want("PrMV", noise=0.2) == want("PrMV"), "only the mixture is meta-trained with these settings"
+
+
+def test_an_experiment_can_sweep_a_setting():
+    found = EXPERIMENTS["source-noise"].candidates(SYSTEMS["Ours"].candidates)
+    assert found == [{"steps": 2, "b": 100.0, "noise": noise} for noise in (0.1, 0.2, 0.4)]
+
+
+def test_test_episodes_may_have_other_numbers_of_classes():
+    cells = EXPERIMENTS["twenty-classes"].cells("omniglot")
+    assert {(cell.n_support, cell.ways, cell.shots) for cell in cells} == {(20, 20, 1), (100, 20, 5)}
+    toy = QUICK.cells(EXPERIMENTS["twenty-classes"], "omniglot")
+    assert {(cell.ways, cell.shots) for cell in toy} == {(5, 1), (5, 5)}
+
+
+def test_source_noise_moves_a_share_of_the_items_of_training_classes(tmp_path):
+    dataset = toy_dataset("omniglot")
+    target = work.fitted(TARGETS["omniglot"], dataset, work.Place(tmp_path, tmp_path, None, QUICK))
+    stack = [replace(want(noise=noise, iterations=2), split=1) for noise in (0.0, 0.25)]
+    jobs = [work._job(one, dataset, target, QUICK) for one in stack]
+    pool, (clean, noisy) = work._with_noise(dataset.pool, jobs, [one.noise for one in stack])
+    assert clean == jobs[0]
+    before, after = dataset.pool.examples[jobs[1].source], pool.examples[noisy.source]
+    moved = (before != after).flatten(2).any(-1)
+    assert moved.float().mean() == pytest.approx(0.25, abs=0.01)
+    assert sorted(map(float, before.double().flatten(2).sum(-1).flatten())) == sorted(
+        map(float, after.double().flatten(2).sum(-1).flatten())
+    ), "items change places only"
+    assert torch.equal(pool.examples[noisy.validation], dataset.pool.examples[jobs[1].validation])
 
 
 def test_a_wide_encoder_is_trained_on_many_classes_and_augmented_photos():

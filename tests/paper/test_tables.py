@@ -386,6 +386,14 @@ def test_experiments_that_were_not_run_are_reported(tmp_path):
         paper_tables.make("nope", tmp_path)
 
 
+def test_methods_tested_on_the_first_episodes_are_reported(tmp_path):
+    whole = both("Ours", [0.5, 0.6, 0.7], "steps=1, b=1")
+    keep(tmp_path, "main", together(whole, both("CL", [0.4], "iterations=10")))
+    paper_tables.make("main", tmp_path)
+    note = "Omniglot, first episodes of each crowd and split only: CL (1 of 3)."
+    assert note in (tmp_path / "main" / "tables.md").read_text()
+
+
 def test_missing_rows_of_a_method_are_reported(results):
     keep(results, "main", two_methods(cell=(12, 5)).query("method != 'PrSV' and candidate != 'steps=1, b=1'"))
     paper_tables.make("main", results)
