@@ -367,6 +367,21 @@ def test_a_full_disk_leaves_nothing(
         assert everything(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+def test_a_temporary_file_that_cannot_be_written(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call, number: int
+) -> None:
+    """Such as where the size of files is limited."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("crowdshot._cli.aggregate.run_aggregate", full)
+    said = call("aggregate", made / "labels.csv", "--out", tmp_path / "out.csv")
+    assert said.code == 2
+    assert os.strerror(number) in said.err
+
+
 def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) -> None:
     text = (made / "labels.csv").read_text().splitlines()
     odd = tmp_path / "odd.csv"

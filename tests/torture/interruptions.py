@@ -39,13 +39,14 @@ class Command(NamedTuple):
     out: str
     most_steps: int  # upper bound of its file operations
     goes_on: bool = False  # whether the same command continues after a kill
+    beside: str = ""  # a second file
 
 
 COMMANDS = {
     "simulate": Command("simulate --items 30 --seed {seed} --out {out} --overwrite", "out", 12),
     "aggregate": Command("aggregate {data}/labels{seed}.csv --out {out}", "out.csv", 4),
     "adapt": Command("adapt {data}/labels{seed}.csv --features {data}/features.csv --out {out} --overwrite", "out", 40),
-    "next": Command("next {data}/labels{seed}.csv --budget 5 --out {out}", "out.csv", 4),
+    "next": Command("next {data}/labels{seed}.csv --budget 5 --out {out}", "out.csv", 4, beside="out-consensus.csv"),
     "predict": Command(
         "predict {data}/model{seed}.safetensors --features {data}/features.csv --out {out}", "out.csv", 4
     ),
@@ -161,7 +162,7 @@ class Bench:
         found = contents(self.out)
         assert found in (self.old, self.new), f"{self.name} left something between: {_differences(found, self.new)}"
         assert not said_well or found == self.new, f"{self.name} said that all is well"
-        rest = sorted(set(os.listdir(self.out.parent)) - {self.command.out})
+        rest = sorted(set(os.listdir(self.out.parent)) - {self.command.out, self.command.beside})
         assert not rest, f"{self.name} left {rest}"
         return "new" if found == self.new else "old"
 

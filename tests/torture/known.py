@@ -15,6 +15,14 @@ FILES = (
     "service/test_damaged_journal.py",
     "service/test_review.py",
     "file_io/test_small_files.py",
+    "file_io/test_limited_process.py",
+    "file_io/test_cells.py",
+    "encoders/test_onnx_attacks.py",
+    "encoders/test_outside.py",
+    "engine/test_kept.py",
+    "engine/test_damaged_work.py",
+    "commands/test_audit.py",
+    "test_release.py",
     "report/test_map.py",
 )
 

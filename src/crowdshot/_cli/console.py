@@ -71,7 +71,7 @@ def _stop(code: int, *lines: str) -> NoReturn:
 
 def _stop_unexpected(error: Exception) -> NoReturn:
     """Exit with an explanation of an error of the system, or with a note that this is a bug."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         _discard_stdout()
         _stop(2, f"the output could not be written ({error.strerror}).")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
