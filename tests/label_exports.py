@@ -94,3 +94,132 @@ POTATO_STATE = {
     },
     "instance_id_to_behavioral_data": {"item_1": {"total_time_ms": 2500}},
 }
+
+
+# ---- doccano ----------------------------------------------------------------------------------------------------
+
+DOCCANO = [
+    {"id": 11, "text": "Good film.", "label": ["good"], "Comments": []},
+    {"id": 12, "text": "Bad film.", "label": ["bad"], "Comments": []},
+    {"id": 13, "text": "A film.", "label": [], "Comments": []},
+]
+DOCCANO_INTENTS = [
+    {"id": 1, "text": "Fly to Rome", "entities": [[7, 11, "CITY"]], "cats": ["flight"]},
+    {"id": 2, "text": "Rain?", "entities": [], "cats": ["weather"]},
+]
+DOCCANO_OLD = [
+    {
+        "id": 1,
+        "text": "Good film.",
+        "meta": {},
+        "annotation_approver": None,
+        "annotations": [{"label": 3, "user": 1}, {"label": 4, "user": 2}],
+    },
+    {"id": 2, "text": "Bad film.", "meta": {}, "annotation_approver": None, "annotations": [{"label": 4, "user": 1}]},
+]
+
+
+# ---- Zooniverse -------------------------------------------------------------------------------------------------
+
+
+def classified(user, subject, *answers, workflow="3130", seconds=16):
+    """Return a row of an export; answers are pairs of a task and a value."""
+    tasks = [{"task": task, "task_label": f"What about {task}?", "value": value} for task, value in answers]
+    meta = {"started_at": "2026-03-01T10:00:00.000Z", "finished_at": f"2026-03-01T10:00:{seconds:02}.500Z"}
+    when = f"2026-03-01 10:00:{seconds:02} UTC"
+    data = {str(subject): {"retired": None, "Filename": f"{subject}.jpg"}}
+    cells = [
+        "7",
+        user,
+        "",
+        "c1",
+        workflow,
+        "Palms",
+        "1.1",
+        when,
+        "",
+        "",
+        *map(json.dumps, (meta, tasks, data)),
+        subject,
+    ]
+    return ",".join('"' + str(cell).replace('"', '""') + '"' for cell in cells)
+
+
+def zooniverse(*rows):
+    head = "classification_id,user_name,user_id,user_ip,workflow_id,workflow_name,workflow_version,created_at"
+    return "\n".join([f"{head},gold_standard,expert,metadata,annotations,subject_data,subject_ids", *rows]) + "\n"
+
+
+CIRCLE = [{"tool": 0, "x": 3.5, "y": 2.0, "r": 9, "tool_label": "Crown", "details": []}]
+ZOONIVERSE = zooniverse(
+    classified("ann", 51, ("T0", "Yes"), ("T1", CIRCLE)),
+    classified("not-logged-in-c19", 51, ("T0", "No"), seconds=20),
+    classified("ann", 52, ("T0", None)),
+)
+
+
+# ---- Labelbox ---------------------------------------------------------------------------------------------------
+
+
+def labelbox(key, *labels):
+    row = {"id": f"row-{key}", "global_key": key, "row_data": f"https://x.org/{key}", "details": {"created_by": "x"}}
+    return {"data_row": row, "media_attributes": {}, "projects": {"p1": {"name": "animals", "labels": list(labels)}}}
+
+
+def box_label(user, *classifications, skipped=False, objects=()):
+    return {
+        "label_kind": "Default",
+        "version": "1.0.0",
+        "id": "l1",
+        "label_details": {"created_at": "2026-03-01T10:00:00.000+00:00", "created_by": user, "reviews": []},
+        "performance_details": {"seconds_to_create": 12, "skipped": skipped},
+        "annotations": {"objects": list(objects), "classifications": list(classifications), "relationships": []},
+    }
+
+
+def radio(question, name, *more):
+    chosen = {"feature_id": "f", "name": name, "value": name.lower(), "classifications": list(more)}
+    return {"feature_id": "q", "name": question, "value": question.lower(), "radio_answer": chosen}
+
+
+NOTE = {"name": "Note", "value": "note", "text_answer": {"content": "It is dark."}}
+DOG = radio("Animal", "Dog")
+LABELBOX = [
+    labelbox(
+        "1.png", box_label("ann@x.org", radio("Animal", "Cat"), NOTE), box_label("bob@x.org", radio("Animal", "Dog"))
+    ),
+    labelbox("2.png", box_label("ann@x.org", radio("Animal", "Cat")), box_label("bob@x.org", skipped=True)),
+    labelbox("3.png"),
+]
+
+
+# ---- Langfuse and Phoenix ---------------------------------------------------------------------------------------
+
+
+def score(trace, name, value, author=None, **more):
+    source = "EVAL" if author is None else "ANNOTATION"
+    when = {"timestamp": "2026-03-01T10:00:00.000Z", "createdAt": "2026-03-01T10:00:01.000Z"}
+    text = isinstance(value, str)
+    found = {"value": 0 if text else value, "dataType": "CATEGORICAL" if text else "NUMERIC", **when}
+    found |= {"stringValue": value} if text else {}
+    return {"id": "s", "traceId": trace, "name": name, "source": source, "authorUserId": author, **found, **more}
+
+
+LANGFUSE = [
+    score("t1", "tone", "kind", "ann"),
+    score("t1", "tone", "rude", "bob"),
+    score("t2", "tone", "kind"),
+]
+
+
+def span_note(span, name, label, user=None, kind="HUMAN", **more):
+    result = {"label": label, "score": None, "explanation": "?"}
+    found = {"id": "n", "span_id": span, "name": name, "annotator_kind": kind, "user_id": user, "identifier": ""}
+    return {**found, "result": result, "created_at": "2026-03-01T10:00:00+00:00", "metadata": {}, **more}
+
+
+PHOENIX = [
+    span_note("67f6", "correctness", "correct", "ann"),
+    span_note("67f6", "correctness", "incorrect", kind="LLM"),
+    span_note("67f7", "correctness", "correct", identifier="judge-2", kind="LLM"),
+]

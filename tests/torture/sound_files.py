@@ -23,7 +23,25 @@ from crowdshot.training import loop
 from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
 from crowdshot_paper.store import COLUMNS, Piece, Store
-from label_exports import ARGILLA, JUDGES, POTATO, POTATO_STATE, TOLOKA, answer, batch, image, job, lines
+from label_exports import (
+    ARGILLA,
+    DOCCANO,
+    DOCCANO_INTENTS,
+    DOCCANO_OLD,
+    JUDGES,
+    LABELBOX,
+    LANGFUSE,
+    PHOENIX,
+    POTATO,
+    POTATO_STATE,
+    TOLOKA,
+    ZOONIVERSE,
+    answer,
+    batch,
+    image,
+    job,
+    lines,
+)
 from pools import feature_pool, make_job, mlp
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -123,6 +141,14 @@ def tools() -> dict[str, bytes]:
         "cvat.zip": zipped({"annotations.xml": cvat}),
         "potato.jsonl": lines(POTATO).encode(),
         "potato_state.json": json.dumps(POTATO_STATE).encode(),
+        "doccano.jsonl": lines(DOCCANO).encode(),
+        "doccano_cats.jsonl": lines(DOCCANO_INTENTS).encode(),
+        "doccano_old.jsonl": lines(DOCCANO_OLD).encode(),
+        "doccano.zip": zipped({"ann.jsonl": lines(DOCCANO)}),
+        "zooniverse.csv": ZOONIVERSE.encode(),
+        "labelbox.jsonl": lines(LABELBOX).encode(),
+        "langfuse.jsonl": lines(LANGFUSE).encode(),
+        "phoenix.json": json.dumps({"data": PHOENIX}).encode(),
     }
 
 

@@ -13,7 +13,25 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
-from label_exports import ARGILLA, JUDGES, POTATO, POTATO_STATE, TOLOKA, answer, batch, image, job, lines
+from label_exports import (
+    ARGILLA,
+    DOCCANO,
+    DOCCANO_INTENTS,
+    DOCCANO_OLD,
+    JUDGES,
+    LABELBOX,
+    LANGFUSE,
+    PHOENIX,
+    POTATO,
+    POTATO_STATE,
+    TOLOKA,
+    ZOONIVERSE,
+    answer,
+    batch,
+    image,
+    job,
+    lines,
+)
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 PRODIGY = [
@@ -36,10 +54,11 @@ def parquet() -> bytes:
     return held.getvalue()
 
 
-def packed() -> bytes:
+def packed(parts: dict[str, str]) -> bytes:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("annotations.xml", CVAT)
+        for name, content in parts.items():
+            archive.writestr(name, content)
     return held.getvalue()
 
 
@@ -55,9 +74,17 @@ FILES: dict[str, bytes] = {
     "toloka.tsv": TOLOKA.encode(),
     "mturk.csv": MTURK.encode(),
     "cvat.xml": CVAT.encode(),
-    "cvat.zip": packed(),
+    "cvat.zip": packed({"annotations.xml": CVAT}),
     "potato.jsonl": lines(POTATO).encode(),
     "potato_state.jsonl": json.dumps(POTATO_STATE).encode(),
+    "doccano.jsonl": lines(DOCCANO).encode(),
+    "doccano_cats.jsonl": lines(DOCCANO_INTENTS).encode(),
+    "doccano_old.jsonl": lines(DOCCANO_OLD).encode(),
+    "doccano.zip": packed({"ann.jsonl": lines(DOCCANO)}),
+    "zooniverse.csv": ZOONIVERSE.encode(),
+    "labelbox.jsonl": lines(LABELBOX).encode(),
+    "langfuse.jsonl": lines(LANGFUSE).encode(),
+    "phoenix.jsonl": json.dumps({"data": PHOENIX}).encode(),
 }
 RECORDS = {
     name: json.loads(data) if data.startswith(b"[") else [json.loads(line) for line in data.splitlines()]
@@ -173,7 +200,7 @@ def test_values_of_other_types(folder, name: str, data) -> None:
     check(folder, text.encode(), columns={"label": data.draw(st.sampled_from(["choice", "animal", "SPAM", "x"]))})
 
 
-@pytest.mark.parametrize("name", ["studio.csv", "toloka.tsv", "mturk.csv"])
+@pytest.mark.parametrize("name", ["studio.csv", "toloka.tsv", "mturk.csv", "zooniverse.csv"])
 @given(data=st.data())
 def test_cells_of_other_types(folder, name: str, data) -> None:
     separator = "\t" if name.endswith("tsv") else ","

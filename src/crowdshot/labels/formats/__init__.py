@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.io.archive_limits import ZIP
@@ -82,12 +82,22 @@ def _has(*names: str) -> Callable[[LabelFile], bool]:
     return lambda file: any(name in file.first for name in names)
 
 
+def _may_be_doccano(first: Mapping[str, Any]) -> bool:
+    """Return whether a record has its labels in a list."""
+    return any(isinstance(first.get(name), list) for name in ("label", "labels", "cats", "entities", "annotations"))
+
+
 FORMATS: dict[str, KnownFormat] = {
     "cvat": KnownFormat("cvat", lambda file: file.is_xml or file.data.startswith(ZIP)),
+    "doccano": KnownFormat("doccano", lambda file: file.data.startswith(ZIP) or _may_be_doccano(file.first)),
     "label-studio": KnownFormat("label_studio", _has("annotations", "annotation_id")),
     "argilla": KnownFormat("argilla", lambda file: any(name.endswith("responses") for name in file.first)),
     "prodigy": KnownFormat("prodigy", _has("answer")),
     "potato": KnownFormat("potato", _has("label_annotations", "instance_id_to_label_to_value")),
+    "zooniverse": KnownFormat("zooniverse", _has("subject_ids")),
+    "labelbox": KnownFormat("labelbox", _has("data_row")),
+    "langfuse": KnownFormat("traces:LANGFUSE", _has("traceId", "trace_id", "data")),
+    "phoenix": KnownFormat("traces:PHOENIX", _has("span_id", "data")),
     "toloka": KnownFormat("crowd_markets:TOLOKA", _has("ASSIGNMENT:worker_id")),
     "mturk": KnownFormat("crowd_markets:MTURK", _has("HITId")),
     "judges": KnownFormat("verdicts", lambda file: file.is_lines or file.is_array),

@@ -59,7 +59,7 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     if not any(each.answers for each in answered) and (texts or spans):
         found = "spans" if spans else "text boxes"
         raise CrowdshotError(f"has only {found}", where=file.name, found=found, expected="answers with options")
-    return gather_answers(file, answered, named, ("id", "annotator"), Counter())
+    return gather_answers(file, answered, named, ("id", "annotator"), Counter(), time="timestamp")
 
 
 def _items(file: LabelFile) -> Iterator[tuple[str, str, str, Any, Any, Any]]:

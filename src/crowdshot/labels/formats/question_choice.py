@@ -208,6 +208,7 @@ def gather_answers(
     columns: tuple[str, str],
     left_out: Counter[str],
     what: str = "questions",
+    time: str = "",
 ) -> LabelsRead:
     """Convert the answers to one question, which the caller chose or is the only one, to labels.
 
@@ -221,8 +222,8 @@ def gather_answers(
         The fields that name the item and the annotator.
     left_out : Counter
         Reason -> number of entries that were left out.
-    what : str
-        The plural noun for questions, in messages.
+    what, time : str
+        The plural noun for questions, and the field with the times, in messages.
     """
     found = list(dict.fromkeys(question for each in answered for question in each.answers))
     if not found and "label" not in named:
@@ -238,7 +239,7 @@ def gather_answers(
             raise CrowdshotError(f"has no {missing!r} for its label {label!r}", where=each.place)
         else:
             entries.append(Entry(each.item, each.annotator, label, each.when, each.duration))
-    return gather(file.name, entries, Columns(*columns, question), left_out, times=file.times)
+    return gather(file.name, entries, Columns(*columns, question), left_out, times=file.times.otherwise(time))
 
 
 def missing_id(record: Record, column: str) -> CrowdshotError:
