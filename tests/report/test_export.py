@@ -175,3 +175,52 @@ def test_texts_are_exported_with_their_labels(photos, tmp_path):
     write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), texts=texts)
     assert pd.read_csv(tmp_path / "out" / "clean.csv")["text"].tolist() == texts[:4]
     assert not (tmp_path / "out" / "images").exists()
+
+
+# ---- soft labels ----
+
+
+SOFT = ["classes.json", "soft-labels.csv", "soft-labels.jsonl", "soft-labels.parquet"]
+
+
+def test_soft_labels_of_all_items(photos, tmp_path):
+    table, ann = crowd(photos)
+    p = np.array([[0.99, 0.01], [0.9, 0.1], [0.95, 0.05], [0.03, 0.97], [0.4, 0.6]])
+    texts = ["a", "b", "c", "d", "e"]
+    out = tmp_path / "out"
+    files = write_export(Export(out), table, ann, LabelsRead(ann), texts=texts, soft=(ann.classes, p))
+    assert {path.name for path in files} == {*FILES, *SOFT}
+    assert json.loads((out / "classes.json").read_text()) == ["cat", "dog"]
+    rows = [json.loads(line) for line in (out / "soft-labels.jsonl").read_text().splitlines()]
+    assert rows[2] == {
+        **{"item": "1.png", "text": "c", "label": 0},
+        **{"probabilities": [0.95, 0.05], "shares": [0.5, 0.5], "n_labels": 2},
+    } | {"item": "more/1.png"}
+    assert rows[4]["shares"] is None
+    assert (rows[4]["label"], rows[4]["n_labels"]) == (1, 0)
+    frame = pd.read_parquet(out / "soft-labels.parquet")
+    np.testing.assert_array_equal(np.stack(frame["probabilities"]), p)
+    assert frame["shares"].isna().tolist() == [False] * 4 + [True]
+    frame = pd.read_csv(out / "soft-labels.csv")
+    assert list(frame) == ["item", "text", "label", "n_labels", "p_cat", "p_dog", "share_cat", "share_dog"]
+    np.testing.assert_array_equal(frame["share_cat"], [1, 1, 0.5, 0, np.nan])
+    np.testing.assert_array_equal(frame["p_dog"], p[:, 1])
+
+
+def test_soft_labels_of_sets(tmp_path):
+    rows = {"1": {"ann": "a;b", "bob": "a"}, "2": {"ann": "b", "bob": "b"}}
+    ann = Annotations.from_dict(rows)
+    read = LabelsRead(ann, several=True)
+    table = pd.DataFrame({"item": ["1", "2"], "label": ["a", "b"], "confidence": [0.9, 0.9]})
+    soft = (np.array(["a", "b"], dtype=object), np.array([[0.9, 0.6], [0.1, 1.0]]))
+    write_export(Export(tmp_path / "out"), table, ann, read, soft=soft)
+    frame = pd.read_json(tmp_path / "out" / "soft-labels.jsonl", lines=True)
+    assert list(frame) == ["item", "probabilities", "shares", "n_labels"]
+    assert frame["shares"].tolist() == [[1.0, 0.5], [0.0, 1.0]]
+
+
+def test_no_soft_labels_of_very_many_classes(tmp_path):
+    ann = Annotations.from_dict({str(n): {"ann": f"c{n}"} for n in range(101)})
+    table = pd.DataFrame({"item": ann.items, "label": ann.classes, "confidence": 1.0})
+    files = write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), soft=(ann.classes, np.eye(101)))
+    assert not {path.name for path in files} & set(SOFT)

@@ -165,7 +165,7 @@ def _write(
     from crowdshot.report.export import write_export
     from crowdshot.report.page.page_writer import write_page, write_sheets
     from crowdshot.report.page.saved_report import write_run
-    from crowdshot.report.result_tables import write_results
+    from crowdshot.report.result_tables import of_each_label, write_results
 
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
@@ -174,8 +174,9 @@ def _write(
         clf, output.out, output.overwrite, read, pages, share, found.run.min_accuracy, fitted.working, money
     )
     if export is not None:
+        soft = of_each_label(clf.classes_, clf.label_proba_, read.several)
         files += write_export(
-            export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
+            export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite, soft
         )
     return files
 

@@ -139,7 +139,7 @@ def run_aggregate(
         if export is not None:
             from crowdshot.report.export import write_export
 
-            files += write_export(export, table, found.annotations, read)
+            files += write_export(export, table, found.annotations, read, soft=(found.names, found.probabilities))
     review = None
     if report is not None:
         assert working is not None

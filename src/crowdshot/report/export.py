@@ -7,11 +7,13 @@ The folder contains
   labels, there are no class folders, and metadata.csv has the labels;
 - coco.json: images, categories, and annotations with image_id, category_id and score;
 - crowdkit.csv, cleanlab.csv: all labels of these items;
-- label-studio.json, argilla.json, cvat.xml: the consensus labels as predictions.
+- label-studio.json, argilla.json, cvat.xml: the consensus labels as predictions;
+- soft-labels.jsonl, .parquet and .csv: the label distributions of all items, and classes.json: their classes in order.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import warnings
@@ -23,14 +25,18 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import write_csv, write_exactly, write_folder
+from crowdshot.io.cells import Ids
 from crowdshot.io.file_names import safe_names
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.formats.writers import soft_labels, write_soft_labels
+from crowdshot.model.parts import MANY
 
 METADATA = "metadata.csv"
 BY_TOOL = {
@@ -96,6 +102,7 @@ def write_export(
     images: Sequence[Path] = (),
     texts: Sequence[str] = (),
     overwrite: bool = False,
+    soft: tuple[Ids, NDArray[np.float64]] | None = None,
 ) -> list[Path]:
     """Write the export of a consensus and return the written files.
 
@@ -113,6 +120,8 @@ def write_export(
         The image files or the texts of the items, if there are any.
     overwrite : bool
         Whether to replace an existing export.
+    soft : (array, array), optional
+        The classes (K,) and the probabilities (N, K), for the label distributions; not written for very many classes.
 
     Returns
     -------
@@ -139,7 +148,29 @@ def write_export(
         writers["images"] = lambda path: _write_images(path, folder, files, sources, clean, about, export.copies)
     for name, tool in BY_TOOL.items():
         writers[name] = lambda path, write=WRITERS[tool]: write(path, listed, about)  # type: ignore[misc]
+    if soft is not None and len(soft[0]) <= MANY:
+        writers |= _soft_writers(annotations, *soft, texts)
     return write_folder(export.folder, writers, overwrite)
+
+
+def _soft_writers(
+    annotations: Annotations, names: Ids, probabilities: NDArray[np.float64], texts: Sequence[str]
+) -> dict[str, Callable[[Path], None]]:
+    """Return the writers of the label distributions of all items, and of the classes in their order."""
+    table = soft_labels(annotations, names, probabilities)
+    if texts and "text" not in table:
+        table.insert(1, "text", list(texts))
+    ordered = json.dumps([str(name) for name in names], ensure_ascii=False, indent=1) + "\n"
+    writers: dict[str, Callable[[Path], None]] = {
+        f"soft-labels{ending}": lambda path: write_soft_labels(path, table, names)
+        for ending in (".jsonl", ".parquet", ".csv")
+    }
+    writers["classes.json"] = lambda path: _write_classes(path, ordered)
+    return writers
+
+
+def _write_classes(path: Path, ordered: str) -> None:
+    path.write_text(ordered, encoding="utf-8", newline="\n")
 
 
 def _warn_empty(export: Export, highest: float) -> None:

@@ -107,7 +107,7 @@ def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, posterior: ND
     """
     if labels.ordered:
         table = table.assign(expected_rank=expected_rank(posterior))
-    return with_probabilities(table, *_of_each_label(classes, posterior)) if labels.several else table
+    return with_probabilities(table, *of_each_label(classes, posterior)) if labels.several else table
 
 
 def prediction_table(
@@ -116,11 +116,13 @@ def prediction_table(
     """Return a table of the most probable class of each item; with ``several``, classes are sets of labels."""
     best = probabilities.argmax(1)
     table = pd.DataFrame({item: as_index(ids), label: as_index(classes).take(best), "confidence": probabilities.max(1)})
-    return with_probabilities(table, *_of_each_label(classes, probabilities) if several else (classes, probabilities))
+    return with_probabilities(table, *of_each_label(classes, probabilities, several))
 
 
-def _of_each_label(sets: Ids, posterior: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
-    """Return the labels in the sets, and the probability of each label for each item."""
+def of_each_label(sets: Ids, posterior: NDArray[np.float64], several: bool = True) -> tuple[Ids, NDArray[np.float64]]:
+    """Return the labels in the sets, and the probability of each label for each item; without ``several``, no sets."""
+    if not several:
+        return sets, posterior
     names = names_of(sets)
     return names, (posterior @ members(sets, names)).clip(0, 1)
 

@@ -57,6 +57,10 @@ DESCRIPTIONS = {
     "label-studio.json": "their labels, for import into Label Studio",
     "argilla.json": "their labels, as suggestions for Argilla",
     "cvat.xml": "their labels, for import into CVAT",
+    "soft-labels.jsonl": "the label distributions of all items, to train on",
+    "soft-labels.parquet": "the same as Parquet",
+    "soft-labels.csv": "the same as a table",
+    "classes.json": "the classes of these distributions, in order",
 }
 
 

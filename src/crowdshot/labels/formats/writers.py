@@ -19,14 +19,17 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line, show
 from crowdshot.io.atomic import replacing, write_csv
+from crowdshot.io.cells import Ids, as_index
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, plain
 from crowdshot.labels.formats.label_file import LabelsRead, Project
 from crowdshot.labels.matching import match_files
-from crowdshot.labels.spelling import parts
+from crowdshot.labels.spelling import members, parts
 from crowdshot.version import __version__
 
 FilePath = str | os.PathLike[str]
@@ -151,7 +154,51 @@ def write_questions(
     _write_json(path, tasks)
 
 
-def _write_json(path: FilePath, content: list[dict[str, Any]] | dict[str, Any]) -> None:
+def soft_labels(ann: Annotations, names: Ids, probabilities: NDArray[np.float64]) -> pd.DataFrame:
+    """Return the label distribution of each item, to train on instead of one label.
+
+    The columns are the item, ``label`` (the position of the most probable class in ``names``), ``probabilities`` (of
+    the consensus), ``shares`` (of the annotators' labels, None if there are none) and ``n_labels``. Lists have a number
+    for each class in the order of ``names``. If classes are sets of labels, ``names`` are the single labels, their
+    shares are those of the answers that name them, and there is no column ``label``.
+
+    Parameters
+    ----------
+    ann : Annotations
+    names : (K,) array
+    probabilities : (N, K) array
+    """
+    size = ann.n_items, ann.n_classes
+    counts = np.bincount(ann.item * size[1] + ann.label, minlength=size[0] * size[1]).reshape(size).astype(float)
+    n_labels = counts.sum(1).astype(int)
+    is_set = len(names) != size[1] or (names != ann.classes).any()
+    shares = (counts @ members(ann.classes, names) if is_set else counts) / np.maximum(n_labels, 1)[:, None]
+    table = pd.DataFrame({ann.columns.item: as_index(ann.items)})
+    if not is_set:
+        table["label"] = probabilities.argmax(1)
+    table["probabilities"] = probabilities.tolist()
+    table["shares"] = [row if n else None for row, n in zip(shares.tolist(), n_labels, strict=True)]
+    return table.assign(n_labels=n_labels)
+
+
+def write_soft_labels(path: FilePath, table: pd.DataFrame, names: Ids) -> None:
+    """Write the table of `soft_labels`: lists in JSON lines and Parquet, columns ``p_`` and ``share_`` in CSV."""
+    ending = Path(path).suffix
+    if ending == ".parquet":
+        _write_parquet(path, table)
+    elif ending == ".jsonl":
+        rows = (json.dumps(row, ensure_ascii=False) for row in table.to_dict("records"))
+        _write_text(path, "".join(f"{row}\n" for row in rows))
+    else:
+        blank = [None] * len(names)
+        parts = [table.drop(columns=["probabilities", "shares"])]
+        for prefix, name in (("p_", "probabilities"), ("share_", "shares")):
+            cells = [blank if row is None else row for row in table[name]]
+            parts.append(pd.DataFrame(cells, columns=[f"{prefix}{each}" for each in names]))
+        _write_csv(path, pd.concat(parts, axis=1))
+
+
+def _write_json(path: FilePath, content: list[Any] | dict[str, Any]) -> None:
     _write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 
 
@@ -248,7 +295,7 @@ def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None
         _write_text(path, text.getvalue())
 
 
-def _write_parquet(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> None:
+def _write_parquet(path: FilePath, table: pd.DataFrame, labels: LabelsRead | None = None) -> None:
     with replacing(Path(path)) as temporary:
         try:
             table.to_parquet(temporary, index=False)
