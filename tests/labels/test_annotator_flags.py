@@ -89,7 +89,3 @@ def test_who_guesses_is_flagged_among_two_classes_and_nobody_else():
     found = np.array([flagged(crowd(seed, accuracy)) for seed in range(10)])
     assert found[:, 0].mean() >= 0.5
     assert found[:, 1:].sum() <= 1
-
-
-def test_a_single_class_cannot_be_swapped():
-    assert annotator_flags.swaps(np.array([[9.0]]), ["No"], 3) is None

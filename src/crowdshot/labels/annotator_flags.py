@@ -295,7 +295,7 @@ def swaps(counts: Floats, names: list[str], n_annotators: int) -> Flag | None:
     np.fill_diagonal(mostly, False)
     p_value[~(mostly & mostly.T)] = 1.0
     i, j = divmod(int(p_value.argmin()), K)
-    if p_value[i, j] * (n_annotators * K * (K - 1) / 2) < ALPHA and i != j:
+    if p_value[i, j] < ALPHA / (n_annotators * K * (K - 1) / 2):
         how_often = f"{swapped[i, j]:.0f} of {n[i, j]:.0f} times"
         return Flag("swaps two classes", f"{names[i]} and {names[j]} labelled as each other {how_often}")
     return None
