@@ -391,6 +391,6 @@ CAPTION = (
     " of items, annotators and labels; eight where three items a class or less have labels), ± the standard error over"
     " scenarios or, in a scenario, over seeds. Regret: the best rival of a scenario minus ours; it is picked with the"
     " truth, which favours it by chance where seeds differ. EBCC and MACE were not measured on CIFAR-10H. The label"
-    " model learned from simulated crowds, whose ranges were set with the crowds of leaves, LabelMe, CIFAR-10S and CIFAR-10H in view;"
-    " the feature model's constants were set with all data sets but CIFAR-10H in view."
+    " model learned from simulated crowds, whose ranges were set with the crowds of leaves, LabelMe, CIFAR-10S and"
+    " CIFAR-10H in view; the feature model's constants were set with all data sets but CIFAR-10H in view."
 )
