@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.labels.gold_questions import GoldRule
 from crowdshot.service.live import GOLD_ASKED
 
@@ -159,3 +160,24 @@ def test_without_a_share_nothing_changes(service, files):
         assert not any(question["item"] in GOLD for question in found)
         assert all({"gain", "n_labels"} <= set(question) for question in found)
         assert "gold" not in client.get("/v1/annotators").json()["annotators"][0]
+
+
+def test_known_items_are_asked_about_from_the_first_labels_on(service, files):
+    with service([], gold=files[1], rule=GoldRule(0.5, 0.5, 2)) as client:
+        assert client.get("/v1/next", params={"annotator": "cy"}).status_code == 503
+        say(client, *[(f"i{i}", who, TRUTH[f"i{i}"]) for i in range(0, 12, 2) for who in ("ann", "bob")])
+        after(client, 0)
+        items = [item for _ in range(5) for item in asked(client, "cy", 6)]
+        assert set(items) & set(GOLD)
+        assert set(client.get("/v1/consensus").json()["consensus"][0]) >= {"item", "label"}
+        assert not {row["item"] for row in client.get("/v1/consensus").json()["consensus"]} & set(GOLD)
+
+
+@pytest.mark.parametrize(
+    ("rule", "argument"),
+    [(GoldRule(0.7), "gold_share"), (GoldRule(0.1), "gold_share"), (GoldRule(0, 2), "pause_below")],
+)
+def test_what_is_wrong_is_refused_before_the_service_starts(service, files, rule, argument):
+    with pytest.raises(CrowdshotError) as raised, service([files[0]], rule=rule):
+        pass
+    assert raised.value.argument == argument
