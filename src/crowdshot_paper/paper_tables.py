@@ -421,7 +421,8 @@ def _shown(
     found = paper_comparison.lookup(summary, by)
     compared = Counter(key for key, _ in found)
     shown = {method for _, method in found}
-    not_run = [column for column in columns if column not in shown]
+    swept = {system(column) for column in shown if "=" in column}
+    not_run = [column for column in columns if column not in shown | swept]
     columns = [column for column in columns if column in shown]
     if not_run:
         about = [*about, f"Not run: {', '.join(map(paper_comparison.column_name, not_run))}."]
