@@ -367,11 +367,11 @@ def test_a_full_disk_leaves_nothing(
         assert everything(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS])
 def test_a_temporary_file_that_cannot_be_written(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call, number: int
 ) -> None:
-    """Such as where the size of files is limited."""
+    """Such as where the size of files is limited, or in a read-only folder."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))

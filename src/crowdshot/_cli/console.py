@@ -1,7 +1,9 @@
 """Print results to stdout and messages to stderr, and turn errors into exit codes."""
 
+import contextlib
 import errno
 import functools
+import io
 import json
 import os
 import shlex
@@ -71,6 +73,8 @@ def _stop(code: int, *lines: str) -> NoReturn:
 
 def _stop_unexpected(error: Exception) -> NoReturn:
     """Exit with an explanation of an error of the system, or with a note that this is a bug."""
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+        _stop(2, f"{error.filename or 'a file'} could not be read or written ({error.strerror}).")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         _discard_stdout()
         _stop(2, f"the output could not be written ({error.strerror}).")
@@ -89,7 +93,8 @@ def _stop_unexpected(error: Exception) -> NoReturn:
 
 def _discard_stdout() -> None:
     """Let Python flush stdout at exit without another error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(io.UnsupportedOperation):  # stdout may be no file, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(*lines: str) -> None:
