@@ -113,6 +113,17 @@ def test_large_numbers_are_restored(tmp_path):
     assert store.rows()["episode"].tolist() == [0, 1, 40_000]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_compact_rows_are_those_that_were_added(tmp_path, missing):
+    errors = [0.0, 0.12345, float("nan") if missing else 1.0]
+    store = Store(tmp_path, "main", "omniglot")
+    store.add(PIECE, some_rows().assign(ece=errors, accuracy=[0.0125, 0.025, 1.0]), {})
+    before = store.rows()
+    store.compact()
+    pd.testing.assert_frame_equal(store.rows(), before)
+    assert before["ece"].tolist()[:2] == pytest.approx([0.0, 0.123])
+
+
 @pytest.mark.slow
 def test_rows_are_small(tmp_path):
     """Write 100,000 rows as in the paper: 5 splits, 4 sizes, 20 candidates, 5 × 50 episodes."""
