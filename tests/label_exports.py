@@ -223,3 +223,38 @@ PHOENIX = [
     span_note("67f6", "correctness", "incorrect", kind="LLM"),
     span_note("67f7", "correctness", "correct", identifier="judge-2", kind="LLM"),
 ]
+
+
+# ---- boxes and spans --------------------------------------------------------------------------------------------
+
+BOXES = """\
+image,annotator,label,x,y,width,height
+1.png,ann,cat,0,0,10,10
+1.png,bob,cat,1,0,10,10
+1.png,bob,dog,50.5,50,5,5
+2.png,ann,,,,,
+"""
+SPANS = [{"id": 1, "text": "Fly to Rome", "label": [[7, 11, "CITY"]]}, {"id": 2, "text": "Rain?", "label": []}]
+
+
+def studio_region(kind, label, **place):
+    return {"from_name": "a", "to_name": "b", "type": kind, "value": {**place, kind: [label]}}
+
+
+BOX = studio_region("rectanglelabels", "cat", x=10.0, y=20.0, width=30.0, height=40.0, rotation=0)
+STUDIO_REGIONS = [
+    {
+        "id": 1,
+        "data": {"image": "/data/upload/1.png"},
+        "annotations": [
+            {"id": 1, "completed_by": 5, "was_cancelled": False, "result": [BOX]},
+            {"id": 2, "completed_by": {"email": "bob@x.org"}, "was_cancelled": False, "result": []},
+            {"id": 3, "completed_by": 7, "was_cancelled": True, "result": [BOX]},
+        ],
+    }
+]
+COCO = {
+    "images": [{"id": 1, "file_name": "1.png"}, {"id": 2, "file_name": "2.png"}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [0, 0, 10, 20], "area": 200}],
+    "categories": [{"id": 3, "name": "cat"}],
+}

@@ -21,7 +21,9 @@ from crowdshot.io.feature_files import features_of, read_feature_file
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns
+from crowdshot.labels.formats.regions import read_regions
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio
+from crowdshot.labels.object_matching import find_objects
 from crowdshot.labels.spelling import new_names
 from crowdshot.labels.text_files import read_text_items
 from crowdshot.model.label_model import SHIPPED, load_network
@@ -41,6 +43,7 @@ from torture.sound_files import (
     journal,
     long_table,
     picture,
+    regions,
     saved,
     tables,
     tools,
@@ -190,6 +193,7 @@ def _table_readers() -> list[Reader]:
         Reader("labels, long", tables(long, "long", *every, "json"), _read_labels),
         Reader("labels, wide", tables(wide, "wide", *every), _read_labels),
         Reader("labels of tools", tools(), _read_labels),
+        Reader("regions", regions(), lambda path: find_objects(read_regions([path]))),
         Reader("gold", tables(gold, "gold", *every), _read_gold),
         Reader(
             "features",

@@ -25,6 +25,8 @@ from crowdshot.training.trainer import Trainer
 from crowdshot_paper.store import COLUMNS, Piece, Store
 from label_exports import (
     ARGILLA,
+    BOXES,
+    COCO,
     DOCCANO,
     DOCCANO_INTENTS,
     DOCCANO_OLD,
@@ -34,6 +36,8 @@ from label_exports import (
     PHOENIX,
     POTATO,
     POTATO_STATE,
+    SPANS,
+    STUDIO_REGIONS,
     TOLOKA,
     ZOONIVERSE,
     answer,
@@ -150,6 +154,12 @@ def tools() -> dict[str, bytes]:
         "langfuse.jsonl": lines(LANGFUSE).encode(),
         "phoenix.json": json.dumps({"data": PHOENIX}).encode(),
     }
+
+
+def regions() -> dict[str, bytes]:
+    """Return files of boxes and spans."""
+    files = {"boxes.csv": BOXES.encode(), "spans.jsonl": lines(SPANS).encode()}
+    return files | {"studio.json": json.dumps(STUDIO_REGIONS).encode(), "coco.json": json.dumps(COCO).encode()}
 
 
 def journal() -> dict[str, bytes]:

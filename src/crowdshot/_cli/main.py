@@ -26,6 +26,7 @@ from crowdshot._cli import (
     judges,
     labels_report,
     next,
+    objects,
     predict,
     push,
     questions,
@@ -103,6 +104,7 @@ _add("compare", compare.compare, compare.EXAMPLES)
 _add("rank", rank.rank, rank.EXAMPLES)
 _add("judges", judges.judges, judges.EXAMPLES)
 _add("questions", questions.questions, questions.EXAMPLES)
+_add("objects", objects.objects, objects.EXAMPLES)
 _add("slices", slices.slices, slices.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)

@@ -1,0 +1,126 @@
+"""``crowdshot objects``: match the boxes or spans of several annotators into objects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crowdshot._cli.console import print_json
+from crowdshot._cli.options import OUTPUT, READING, AsJson, ExcelSafe, File, FromText, as_pairs, flat
+from crowdshot.errors import CrowdshotError
+from crowdshot.progress import progress
+
+if TYPE_CHECKING:
+    from crowdshot.labels.object_matching import ObjectsFound
+
+COLUMNS = ("item", "annotator", "label", "x", "y", "width", "height", "xmin", "ymin", "xmax", "ymax", "start", "end")
+
+# "\b" keeps the line breaks
+EXAMPLES = """\b
+Examples:
+  crowdshot objects boxes.csv --out objects.csv
+  crowdshot objects export.json --out objects.csv --annotators-out people.csv
+  crowdshot objects ann.jsonl bob.jsonl --overlap 0.3 --out spans.csv
+"""
+
+
+@flat
+def objects(
+    regions: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…",
+            help="Boxes or spans: a table with a row for each, or exports of Label Studio, doccano or COCO.",
+        ),
+    ],
+    overlap: Annotated[
+        float,
+        typer.Option(
+            "--overlap", help="Least mean intersection over union of the regions of an object.", rich_help_panel=READING
+        ),
+    ] = 0.5,
+    columns: Annotated[
+        Mapping[str, str] | None,
+        FromText(partial(as_pairs, "columns", keys=COLUMNS)),
+        typer.Option(
+            "--columns",
+            metavar="item=…,x=…",
+            help="The names of the columns, if crowdshot does not recognise them.",
+            rich_help_panel=READING,
+        ),
+    ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            "--sheet", metavar="NAME", help="The sheet to read from a workbook with several.", rich_help_panel=READING
+        ),
+    ] = None,
+    out: File = None,
+    annotators_out: Annotated[
+        Path | None,
+        typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
+    ] = None,
+    excel_safe: ExcelSafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Match boxes or spans of several annotators into objects.
+
+    Regions that overlap are the same object, with one region at most of each annotator. Each object gets a class, the
+    median box or span, and the share of people who marked it.
+    """
+    from crowdshot.io.atomic import check_table, replacing, write_csv
+    from crowdshot.labels.formats.regions import read_regions
+    from crowdshot.labels.object_matching import find_objects
+    from crowdshot.report.summary import records
+
+    targets = [target for target in (out, annotators_out) if target is not None]
+    for target in targets:
+        check_table(target, *regions)
+    if len({target.resolve() for target in targets}) < len(targets):
+        raise CrowdshotError("is the file of the objects too", argument="annotators_out", expected="another file")
+    with progress("matching"):
+        found = find_objects(read_regions(regions, columns, sheet), overlap)
+    with ExitStack() as stack:  # all files or none
+        for file, table in ((out, found.objects), (annotators_out, found.annotators)):
+            if file is not None:
+                write_csv(table, stack.enter_context(replacing(file)))
+    if as_json:
+        tables = {"objects": records(found.objects), "annotators": records(found.annotators)}
+        facts = {"items": found.items, "agreement": found.agreement, "class_alpha": found.class_alpha}
+        print_json({**facts, **tables, "files": [str(target) for target in targets]})
+    elif out is None:
+        write_csv(found.objects, sys.stdout)
+    else:
+        typer.echo(_describe(found))
+        for target in targets:
+            typer.echo(str(target))
+
+
+def _describe(found: ObjectsFound) -> str:
+    from crowdshot.formatting import clean, percent, plural
+    from crowdshot.report.summary import columns
+
+    there = int((found.objects["presence"] >= 0.5).sum())
+    n_objects, people = len(found.objects), found.annotators
+    lines = [
+        f"{plural(n_objects, 'object')} on {plural(found.items, 'item')}, {there:,} marked by half of the people or more"
+    ]
+    if found.agreement is not None:
+        lines.append(f"agreement of two annotators on what is there (F1): {percent(found.agreement)}")
+    if found.class_alpha is not None:
+        lines.append(f"agreement on the class (Krippendorff's alpha): {found.class_alpha:.2f}")
+    rows: list[tuple[str, ...]] = [("annotator", "items", "regions", "confirmed", "found", "overlap", "")]
+    for row in people.head(20).itertuples():
+        shares = [
+            percent(value) if value == value and value is not None else "" for value in (row.confirmed, row.found)
+        ]
+        overlap = f"{row.overlap:.2f}" if row.overlap == row.overlap and row.overlap is not None else ""
+        rows.append((clean(row.annotator, 40), f"{row.items:,}", f"{row.regions:,}", *shares, overlap, ""))
+    more = [f"… and {len(people) - 20:,} more"] if len(people) > 20 else []
+    return "\n".join([*lines, "", columns(rows), *more, ""])
