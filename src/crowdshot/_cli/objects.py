@@ -108,9 +108,8 @@ def _describe(found: ObjectsFound) -> str:
 
     there = int((found.objects["presence"] >= 0.5).sum())
     n_objects, people = len(found.objects), found.annotators
-    lines = [
-        f"{plural(n_objects, 'object')} on {plural(found.items, 'item')}, {there:,} marked by half of the people or more"
-    ]
+    total = f"{plural(n_objects, 'object')} on {plural(found.items, 'item')}"
+    lines = [f"{total}, {there:,} marked by half of the people or more"]
     if found.agreement is not None:
         lines.append(f"agreement of two annotators on what is there (F1): {percent(found.agreement)}")
     if found.class_alpha is not None:

@@ -115,3 +115,13 @@ def test_measurements_are_not_proposed_as_classes(tmp_path):
     found = diagnose([tmp_path / "features.csv"], {})
     assert (found.read, found.arguments) == (None, {})
     assert found.error is not None
+
+
+def test_cells_with_records_do_not_hide_the_problem(tmp_path):
+    cell = '[{"task": "T0"}]'
+    rows = [[who, f"s{n}", cell] for n in range(6) for who in ("ann", "bob")]
+    path = tmp_path / "records.csv"
+    pd.DataFrame(rows, columns=["who", "thing", "annotations"]).to_csv(path, index=False)
+    found = diagnose([path], {})
+    assert "no column for the item" in found.error.message
+    assert len(found.problems) == 1

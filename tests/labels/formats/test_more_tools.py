@@ -10,6 +10,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import read_labels
+from forked import crowdshot
 from label_exports import (
     CIRCLE,
     DOCCANO,
@@ -294,3 +295,29 @@ def test_phoenix_scores_and_missing_answers(read) -> None:
     labels = read([scored, empty])
     assert (triples(labels), labels.left_out) == ([("a", "ann", "1")], {"records without an answer": 1})
     assert refused(read, [empty]).where.endswith("labels")
+
+
+# ---- the command line ----
+
+TWO_QUESTIONS = {
+    "potato.jsonl": lines([potato(n, tone={"sad": "true"}, size={"big": "true"}) for n in (1, 2)]),
+    "zooniverse.csv": zooniverse(classified("ann", 51, ("tone", "sad"), ("size", "big"))),
+    "labelbox.ndjson": lines([labelbox("1.png", box_label("ann", radio("tone", "sad"), radio("size", "big")))]),
+    "langfuse.jsonl": lines([score("t1", "tone", "sad", "ann"), score("t1", "size", "big", "ann")]),
+    "phoenix.jsonl": lines([span_note("s", "tone", "sad", "ann"), span_note("s", "size", "big", "ann")]),
+}
+
+
+@pytest.mark.parametrize("name", TWO_QUESTIONS)
+def test_several_questions_on_the_command_line(tmp_path, name) -> None:
+    (tmp_path / name).write_text(TWO_QUESTIONS[name])
+    done = crowdshot(tmp_path, "aggregate", name, "--out", "consensus.csv")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 2)
+    assert all(word in done.stderr for word in (name, "tone", "size", "--columns label="))
+    assert not (tmp_path / "consensus.csv").exists()
+    done = crowdshot(tmp_path, "aggregate", name, "--out", "consensus.csv", "--columns", "label=size")
+    assert done.returncode == 0, done.stderr
+    assert "big" in (tmp_path / "consensus.csv").read_text()
+    done = crowdshot(tmp_path, "questions", name, "--out", "results")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "results" / "size" / "consensus.csv").exists()

@@ -141,7 +141,10 @@ def _solutions(error: CrowdshotError, paths: Sequence[Any], arguments: Mapping[s
     if "annotator_columns" in hint or "columns" in hint:
         if list(hint.get("columns", {}).values()) == ["QUESTION"]:
             return [Problem(error.sentence(), {"columns": {"label": error.found[0]}}, choice=True)]
-        return _columns(error, paths, arguments)
+        try:
+            return _columns(error, paths, arguments)
+        except CrowdshotError:  # cells that hold lists or records
+            return []
     if "categories" in hint:  # measurements are seldom classes
         return []
     if hint and not any("NAME" in str(value) for value in hint.values()):

@@ -228,6 +228,14 @@ def gather_answers(
     found = list(dict.fromkeys(question for each in answered for question in each.answers))
     if not found and "label" not in named:
         return gather(file.name, [], Columns(), left_out)
+    if len(found) > 1 and "label" not in named:
+        raise CrowdshotError(
+            f"has {len(found)} {what}, {listing(found)}",
+            where=file.name,
+            found=found,
+            expected="one",
+            hint=Use("to choose one", columns={"label": "QUESTION"}),
+        )
     question = choose("label", named, found, file.name, what)
     entries: list[Entry] = []
     for each in answered:

@@ -82,7 +82,7 @@ def _choose(asked: Mapping[str, str], named: dict[str, str], source: str) -> dic
             where=source,
             found=list(asked),
             expected="one",
-            hint=Use("to choose one", columns={"label": next(iter(asked))}),
+            hint=Use("to choose one", columns={"label": "QUESTION"}),
         )
     return named
 
