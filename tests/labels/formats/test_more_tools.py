@@ -173,6 +173,7 @@ def test_doccano_with_annotators_is_a_table(read) -> None:
 def test_doccano_spans_are_refused(read, record) -> None:
     error = refused(read, [record])
     assert (error.found, error.where.endswith("row 1")) == ("spans", True)
+    assert "crowdshot objects" in error.hint
 
 
 # ---- Zooniverse -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from crowdshot.io.json_text import as_record
 from crowdshot.io.tables import Record, parse_array, parse_lines, starts_with
 from crowdshot.labels.columns import ColumnsInput, matches
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
+from crowdshot.labels.formats.label_studio import OBJECTS
 from crowdshot.labels.formats.question_choice import Answered, explicit_columns, gather_answers, is_picture
 
 LABELS = ("label", "labels", "cats")
@@ -96,7 +97,7 @@ def _answers(record: Record, label: str) -> Iterator[tuple[str, Any]]:
 
 def _refuse_spans(answer: Any, place: str) -> None:
     if isinstance(answer, list) and any(isinstance(part, list | dict) for part in answer):
-        raise CrowdshotError("has spans", where=place, found="spans", expected="labels of the whole text")
+        raise CrowdshotError("has spans", where=place, found="spans", expected="labels of the whole text", hint=OBJECTS)
 
 
 def _parts(file: LabelFile) -> Iterator[tuple[str, list[Record]]]:

@@ -44,6 +44,7 @@ ROW = {"annotator", "annotation_id", "lead_time"}
 ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
 QUESTION_FIELDS = {"next_item", "next_annotator", "next_gain"}  # fields of `crowdshot next` beside the item's data
 NUMBER = re.compile("[0-9]{1,18}")
+OBJECTS = "`crowdshot objects` matches boxes and spans."
 REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these labels a part of the item
 
 
@@ -148,6 +149,7 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
             where=file.name,
             found=sorted(other_types),
             expected="choices (other types are not read)",
+            hint=OBJECTS if other_types & {"rectanglelabels", "labels"} else None,
         )
     tag = choose("label", named, list(to_names) or ["choice"], file.name, "Choices tags")
     return tasks, tag, to_names.get(tag, "")
