@@ -99,6 +99,67 @@ def test_costs_are_those_of_the_plan(folder: Path) -> None:
     assert plan["right"]["low"] >= 0.9
 
 
+def sampled(path: Path, people: int = 100, wrong: float = 0.1) -> np.ndarray:
+    """Write labels of a model that is 95 % right on 1,000 items, and of five people for some of them."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=1000)
+    rows = ["item,annotator,label"]
+    for n in range(1000):
+        rows.append(f"i{n},gpt[4],{'ab'[truth[n] ^ (rng.random() < 0.05)]}")
+        if n < people:
+            rows += [f"i{n},p{p},{'ab'[truth[n] ^ (rng.random() < 0.2)]}" for p in range(5)]
+    rows.append("i0,gpt4,a")
+    path.write_text("\n".join(rows))
+    return truth
+
+
+def strict(text: str):
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_items_that_no_person_labelled_say_nothing_about_a_model(tmp_path: Path) -> None:
+    sampled(tmp_path / "labels.csv")
+    found = strict(crowdshot(tmp_path, "judges", "labels.csv", "--models", "gpt[4]", "--json").stdout)
+    assert [each["model"] for each in found["models"]] == ["gpt[4]"]
+    right = found["models"][0]["right"]
+    assert right["labels"] == 100
+    assert right["share"] > 0.85  # 0.64 with the prior of the other 900 items
+
+
+def test_known_labels_of_other_items_do_not_count(tmp_path: Path) -> None:
+    sampled(tmp_path / "labels.csv")
+    (tmp_path / "known.csv").write_text("\n".join(["item,truth", *(f"z{n},{'ab'[n % 2]}" for n in range(200))]))
+    words = ["judges", "labels.csv", "--models", "gpt[4]", "--gold", "known.csv", "--page", "page.html"]
+    found = strict(crowdshot(tmp_path, *words, "--json").stdout)
+    assert found["known"] == 0
+    assert found["models"][0]["right"]["labels"] == 100
+
+
+def test_a_model_without_labels_of_known_items_has_no_accuracy(tmp_path: Path) -> None:
+    truth = sampled(tmp_path / "labels.csv")
+    with open(tmp_path / "labels.csv", "a") as file:
+        file.write("\n" + "\n".join(f"i{n},new,a" for n in range(900, 1000)))
+    (tmp_path / "known.csv").write_text("\n".join(["item,truth", *(f"i{n},{'ab'[truth[n]]}" for n in range(90))]))
+    words = ["judges", "labels.csv", "--models", "gpt[4],new", "--gold", "known.csv", "--cost", "others=1"]
+    found = strict(crowdshot(tmp_path, *words, "--json").stdout)
+    assert [each["model"] for each in found["models"]] == ["gpt[4]", "new"]
+    assert found["models"][1]["right"]["share"] is None
+    done = crowdshot(tmp_path, *words, "--page", "page.html", "--out", "out.csv")
+    page = (tmp_path / "page.html").read_text().partition("<main>")[2]
+    assert "nan" not in (done.stdout + page + (tmp_path / "out.csv").read_text()).replace("dominant", "")
+
+
+def test_people_are_not_always_right_on_known_items(tmp_path: Path) -> None:
+    truth = sampled(tmp_path / "labels.csv", people=1000, wrong=0.2)
+    (tmp_path / "known.csv").write_text("\n".join(["item,truth", *(f"i{n},{'ab'[truth[n]]}" for n in range(1000))]))
+    words = ["judges", "labels.csv", "--models", "gpt[4]", "--gold", "known.csv", "--json"]
+    first = strict(crowdshot(tmp_path, *words).stdout)["models_first"]
+    assert first["people_accuracy"] == pytest.approx(0.942, abs=0.03)  # three of five or more, each with 80 %
+
+
 @pytest.mark.parametrize(
     ("words", "keyword"),
     [

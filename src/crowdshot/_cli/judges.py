@@ -107,7 +107,8 @@ def _named(models: Sequence[str], names: Sequence[str]) -> set[str]:
 
     found: set[str] = set()
     for model in models:
-        matches = {name for name in names if name == model or fnmatchcase(name, model)}
+        pattern = model.replace("[", "[[]")  # brackets are no wildcards
+        matches = {name for name in names if name == model or fnmatchcase(name, pattern)}
         if not matches:
             message = f"names {show(model)}, who gave no label"
             expected = f"some of {listing(names)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -71,7 +72,7 @@ OMITTED = {"omitted": True}  # no key
 
 
 def to_json(value: Any) -> Any:
-    """Convert dataclasses and named tuples to dicts, and paths to text; everything else is JSON already.
+    """Convert dataclasses and named tuples to dicts, paths to text, and NaN and infinity to None.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass
@@ -97,4 +98,6 @@ def to_json(value: Any) -> Any:
         return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return str(value) if isinstance(value, Path) else value

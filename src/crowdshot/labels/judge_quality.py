@@ -57,8 +57,9 @@ def judge_groups(item: Positions, label: Positions, group: Positions, n: int, po
     posterior : array of shape (N, K)
         The posterior by people's labels.
     """
-    N, K = posterior.shape
-    table = judge(Annotations(item, group, label, np.arange(N), np.arange(n), np.arange(K)), posterior)
+    p, labels = posterior[item, label], np.arange(len(item))
+    wrong_or_right = np.stack([1 - p, p], axis=1)  # two classes, as n confusion matrices of many are too large
+    table = judge(Annotations(labels, group, np.ones_like(labels), labels, np.arange(n), np.arange(2)), wrong_or_right)
     columns = (table["n_labels"], table["accuracy"], table["low"], table["high"])
     return [RightShare(int(size), *map(float, rest)) for size, *rest in zip(*columns, strict=True)]
 

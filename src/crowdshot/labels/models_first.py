@@ -81,6 +81,7 @@ def plan_models_first(
     judged_by: NDArray[np.bool_],
     promise: float,
     price: PricePerItem | None = None,
+    people_label: Positions | None = None,
 ) -> ModelsFirst | None:
     """Estimate the accuracy and the cost for several thresholds.
 
@@ -99,20 +100,25 @@ def plan_models_first(
     promise : float
         The accuracy that models' labels should have, at the lower limit of its interval.
     price : PricePerItem, optional
+    people_label : array of shape (N,), optional
+        The consensus by people's labels without known labels; by default the most probable class.
 
     Returns
     -------
     ModelsFirst or None
         None if too few items have labels of models and people.
     """
-    known = (posterior.max(1) > 1 - 1e-9) | (np.bincount(people.item, minlength=people.n_items) > 0)
+    by_people = np.bincount(people.item, minlength=people.n_items) > 0
+    known = (posterior.max(1) > 1 - 1e-9) | by_people
     items = np.flatnonzero(known & np.any([each >= 0 for each in answers], axis=0))
     if len(items) < FEWEST_KEPT:
         return None
     predicted = combine_held_out([each[items] for each in answers], weights, posterior[items])
     label, confidence = predicted.argmax(1), predicted.max(1)
     q = posterior[items]
-    people_right = q.max(1)
+    people_right = q.max(1) if people_label is None else q[np.arange(len(items)), people_label[items]]
+    if by_people[items].any():  # people are as good on items that they have not labelled yet
+        people_right = np.where(by_people[items], people_right, people_right[by_people[items]].mean())
     stages = []
     for threshold in THRESHOLDS:
         kept = confidence >= threshold

@@ -127,7 +127,10 @@ def judge_all(
     families = find_families(models, answers, people, posterior)
     of_model = {name: family for family in families.families for name in family}
     weights = [1 / len(of_model.get(str(name), [name])) for name in models.annotators]
-    judged_by = known if known.sum() >= FEWEST_KNOWN else np.ones(ann.n_items, dtype=bool)
+    n_known = int((known & (np.bincount(models.item, minlength=ann.n_items) > 0)).sum())
+    n_known = n_known if n_known >= FEWEST_KNOWN else 0
+    judged_by = known if n_known else known | (np.bincount(people.item, minlength=ann.n_items) > 0)
+    alone = aggregate_labels(read, people).consensus.probabilities.argmax(1) if known.any() else None
     theirs, checked = people.keep(judged_by[people.item]), models.keep(judged_by[models.item])
     group = np.zeros(theirs.n_labels, dtype=np.int64)
     people_right = judge_groups(theirs.item, theirs.label, group, 1, posterior)[0]
@@ -147,7 +150,7 @@ def judge_all(
         for place, (name, answer) in enumerate(zip(models.annotators, answers, strict=True))
     ]
     return JudgedModels(
-        sorted(judged, key=lambda each: -each.right.share),
+        sorted(judged, key=lambda each: -each.right.share if each.right.labels else 0.0),
         people.n_annotators,
         people_kind,
         agreement_among_people(people),
@@ -156,8 +159,8 @@ def judge_all(
         families.families,
         families.pairs,
         families.with_people,
-        plan_models_first(answers, weights, people, posterior, judged_by, promise, price),
-        int(known.sum()) if known.sum() >= FEWEST_KNOWN else 0,
+        plan_models_first(answers, weights, people, posterior, judged_by, promise, price, alone),
+        n_known,
         dict(read.left_out),
     )
 
@@ -233,12 +236,11 @@ def describe_models(found: JudgedModels) -> str:
                 clean(each.model, 40),
                 f"{each.right.labels:,}",
                 *_share(each.agreement),
-                percent(each.right.share),
-                spread(each.right.low, each.right.high),
+                *_right(each.right),
                 verdict(test),
                 "" if test.winning_rate is None else f"{test.winning_rate:.2f}",
                 "" if test.advantage is None else f"{test.advantage:.2f}",
-                *([f"{each.cost_per_right:.3g}"] if priced else []),
+                *([_price(each.cost_per_right)] if priced else []),
                 "",
             ]
         )
@@ -248,10 +250,9 @@ def describe_models(found: JudgedModels) -> str:
             plural(found.people, "person").replace("persons", "people"),
             f"{people.labels:,}",
             *_share(found.people_agreement),
-            percent(people.share),
-            spread(people.low, people.high),
+            *_right(people),
             *["", "", ""],
-            *([f"{(found.people_cost or 0) / people.share:.3g}"] if priced else []),
+            *([_price((found.people_cost or 0) / people.share)] if priced else []),
             "",
         ]
     )
@@ -268,6 +269,14 @@ def _share(share: Share | None) -> list[str]:
     return ["", ""] if share is None else [percent(share.share), spread(share.low, share.high)]
 
 
+def _right(right: RightShare) -> list[str]:
+    return [percent(right.share), spread(right.low, right.high)] if right.labels else ["", ""]
+
+
+def _price(price: float | None) -> str:
+    return "" if price is None or np.isnan(price) else f"{price:.3g}"
+
+
 def table_of(found: JudgedModels) -> list[dict[str, Any]]:
     """Return a row for each model, for a file."""
     return [
@@ -278,8 +287,8 @@ def table_of(found: JudgedModels) -> list[dict[str, Any]]:
             "agreement_low": each.agreement.low if each.agreement else None,
             "agreement_high": each.agreement.high if each.agreement else None,
             "accuracy": each.right.share,
-            "low": each.right.low,
-            "high": each.right.high,
+            "low": each.right.low if each.right.labels else None,
+            "high": each.right.high if each.right.labels else None,
             "may_replace": verdict(each.replacement),
             "winning_rate": each.replacement.winning_rate,
             "advantage": each.replacement.advantage,
