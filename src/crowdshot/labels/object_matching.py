@@ -103,9 +103,19 @@ def match_regions(corners: Floats, annotators: Sequence[str], overlap: float = O
     >>> match_regions(boxes, ["ann", "ann", "bob"])
     [[0, 2], [1]]
     """
+    from scipy.sparse.csgraph import connected_components
+
     similar = overlaps(corners)
     order = sorted(range(len(corners)), key=lambda row: (*corners[row].tolist(), annotators[row]))
-    groups: dict[int, list[int]] = {number: [row] for number, row in enumerate(order)}
+    n_parts, part = connected_components(similar >= overlap, directed=False)  # groups never join regions of two parts
+    parts: list[list[int]] = [[] for _ in range(n_parts)]
+    for row in order:
+        parts[part[row]].append(row)
+    return sorted(group for rows in parts for group in _match_part(similar, rows, annotators, overlap))
+
+
+def _match_part(similar: Floats, rows: list[int], annotators: Sequence[str], overlap: float) -> list[list[int]]:
+    groups: dict[int, list[int]] = {number: [row] for number, row in enumerate(rows)}
     pairs: dict[tuple[int, int], float] = {}
 
     def compare(one: int, other: int) -> None:
@@ -115,8 +125,7 @@ def match_regions(corners: Floats, annotators: Sequence[str], overlap: float = O
         if mean >= overlap and mean > 0:
             pairs[min(one, other), max(one, other)] = mean
 
-    near = similar[np.ix_(order, order)] > 0
-    for one, other in np.argwhere(np.triu(near, 1)).tolist():
+    for one, other in combinations(groups, 2):
         compare(one, other)
     while pairs:
         one, other = min(pairs, key=lambda pair: (-round(pairs[pair], 12), pair))
@@ -126,7 +135,7 @@ def match_regions(corners: Floats, annotators: Sequence[str], overlap: float = O
             del pairs[pair]
         for each in touched:
             compare(one, each)
-    return sorted(sorted(rows) for rows in groups.values())
+    return [sorted(group) for group in groups.values()]
 
 
 def find_objects(regions: Iterable[Region], overlap: float = OVERLAP) -> ObjectsFound:
