@@ -107,7 +107,7 @@ def sampled(path: Path, people: int = 100, wrong: float = 0.1) -> np.ndarray:
     for n in range(1000):
         rows.append(f"i{n},gpt[4],{'ab'[truth[n] ^ (rng.random() < 0.05)]}")
         if n < people:
-            rows += [f"i{n},p{p},{'ab'[truth[n] ^ (rng.random() < 0.2)]}" for p in range(5)]
+            rows += [f"i{n},p{p},{'ab'[truth[n] ^ (rng.random() < wrong)]}" for p in range(5)]
     rows.append("i0,gpt4,a")
     path.write_text("\n".join(rows))
     return truth

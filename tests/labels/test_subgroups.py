@@ -93,6 +93,35 @@ def test_the_level_and_the_power_of_the_permutation_test() -> None:
     assert np.mean(np.array(p) < 0.05) >= 0.9
 
 
+def few_labels(seed: int, each: tuple[int, ...], bias: float = 0.0):
+    """40 people of two groups; each item is labelled by random people, or by some of each group."""
+    rng = np.random.default_rng(seed)
+    half, truth = np.arange(40) % 2, rng.integers(2, size=200)
+    rows = []
+    for item in range(200):
+        parts = [np.arange(40)] if len(each) == 1 else [np.flatnonzero(half == g) for g in (0, 1)]
+        for part, n in zip(parts, each, strict=True):
+            for person in rng.choice(part, n, replace=False):
+                right = rng.random() < 0.7
+                label = truth[item] if right else 1 - truth[item]
+                rows.append((item, person, 1 if half[person] and rng.random() < bias else label))
+    item, person, label = np.array(rows).T
+    ann = Annotations(item, person, label, np.arange(200), np.arange(40), np.array(["a", "b"]))
+    return compare_groups(ann, np.full((200, 2), 0.5), "country", ["north", "south"], half[person]).perspectives
+
+
+@pytest.mark.parametrize("each", [(2,), (3,), (1, 1), (1, 3)])
+def test_few_labels_per_item_are_no_evidence(each: tuple[int, ...]) -> None:
+    """Random groups share fewer items than groups that were chosen for sharing them."""
+    p = np.array([few_labels(seed, each).p for seed in range(25)])
+    assert (p < 0.05).sum() <= 4  # 1.25 are expected
+
+
+@pytest.mark.parametrize("each", [(2,), (1, 1)])
+def test_a_preference_shows_in_few_labels_per_item(each: tuple[int, ...]) -> None:
+    assert all(few_labels(seed, each, bias=0.5).differ for seed in range(5))
+
+
 def test_items_that_differ_are_named() -> None:
     labels = np.full((20, 8), 0)
     labels[3, 4:] = 1  # only item 3 is seen differently by the second half

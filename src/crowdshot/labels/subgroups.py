@@ -8,22 +8,26 @@
   among a group's labels. If groups differ, there may be more than one truth.
 
 Whether groups of people label the same items differently is tested by permutation: people are distributed to groups of
-the same sizes at random, `DRAWS` times. The statistic is the sum over items of the variation between groups,
+the same sizes at random, `DRAWS` times. With n_gk labels of class k by group g for an item, the variation between
+groups and its mean over random orders of the item's labels are
 
-    Σ_n Σ_g Σ_k (n_gk - n_g n_k / n)² / n_g
+    V = Σ_g Σ_k (n_gk - n_g n_k / n)² / n_g,   E = (groups - 1) (1 - Σ_k n_k² / n²) n / (n - 1)
 
-with n_gk labels of class k by group g for the item. A person keeps all labels, so the test allows for people who label
-in their own way, whatever their group.
+There are two statistics: the excess Σ (V - E) / Σ E over items, and the groups' preferences for classes over all items,
+Σ_g Σ_k (Σ_n n_gk - n_g n_k / n)² / variance_g. Both compare groups only on items that they share, so it does not matter
+how many items those are, for real or random groups. The p-value is twice the smaller one. A person keeps all labels, so
+the test allows for people who label in their own way, whatever their group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import csr_array
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing
@@ -36,7 +40,7 @@ from crowdshot.labels.judge_quality import RightShare, judge_groups
 SMALL = 30  # labels below which a group is called small
 DRAWS = 999
 MOST_GROUPS = 50
-MOST_LABELS = 200_000  # in the permutation test; with more, every k-th item is used
+MOST_LABELS = 100_000  # in the permutation test; with more, every k-th item is used
 ALPHA = 0.05
 
 Kind = Literal["items", "people", "labels"]
@@ -203,24 +207,9 @@ def _perspectives(
     if not keep.any():
         return None
     labels, of_label = ann.keep(keep), group[keep]
-    of_person = np.full(ann.n_annotators, -1, dtype=np.int64)
-    of_person[labels.annotator] = of_label
     items, item = np.unique(labels.item, return_inverse=True)
-    every = -(-labels.n_labels // MOST_LABELS)
-    tested = item % every == 0
     size = (len(items), len(values), ann.n_classes)
-
-    def total(groups_of_people: Positions) -> float:
-        person = labels.annotator[tested]
-        return float(variation(item[tested], groups_of_people[person], labels.label[tested], size).sum())
-
-    observed, people = total(of_person), np.flatnonzero(of_person >= 0)
-    random = np.random.default_rng(0)
-    at_least = 0
-    for _ in range(DRAWS):
-        shuffled = of_person.copy()
-        shuffled[people] = random.permutation(of_person[people])
-        at_least += total(shuffled) >= observed - 1e-9
+    p = _permutation_test(ann.keep(group >= 0), group[group >= 0], len(values))
     each = variation(item, of_label, labels.label, size)
     most = np.argsort(-each, kind="stable")[:20]
     differing = [
@@ -228,7 +217,56 @@ def _perspectives(
         for n in most
         if each[n] > 0
     ]
-    return Perspectives(len(items), (1 + at_least) / (1 + DRAWS), differing)
+    return Perspectives(len(items), p, differing)
+
+
+def _permutation_test(ann: Annotations, group: Positions, n_groups: int) -> float:
+    """Return the p-value of the labels (L,) of groups of people; items with one label say nothing."""
+    several = np.bincount(ann.item, minlength=ann.n_items) > 1
+    rows = several[ann.item]
+    labels = ann.keep(rows)
+    items, item = np.unique(labels.item, return_inverse=True)
+    every = -(-labels.n_labels // MOST_LABELS)
+    tested = item % every == 0
+    item, person, label = item[tested] // every, labels.annotator[tested], labels.label[tested]
+    of_person = np.full(ann.n_annotators, -1, dtype=np.int64)
+    of_person[ann.annotator] = group
+    people = np.unique(person)
+    statistics = group_statistics(item, person, label, (-(-len(items) // every), n_groups, ann.n_classes))
+    observed, shuffled = statistics(of_person), of_person.copy()
+    random = np.random.default_rng(0)
+    at_least = np.zeros(2)
+    for _ in range(DRAWS):
+        shuffled[people] = random.permutation(of_person[people])
+        at_least += statistics(shuffled) >= observed - 1e-9
+    return float(min(2 * (1 + at_least.min()) / (1 + DRAWS), 1.0))
+
+
+def group_statistics(
+    item: Positions, person: Positions, label: Positions, size: tuple[int, int, int]
+) -> Callable[[Positions], Floats]:
+    """Return a function of the groups of people (R,) with both statistics of these labels; ``size`` is (N, G, K)."""
+    N, G, K = size
+    n_k = np.bincount(item * K + label, minlength=N * K).reshape(N, K)
+    n = n_k.sum(1)
+    share = n_k / n[:, None]
+    unequal = (1 - np.square(share).sum(1)) * n / np.maximum(n - 1, 1)
+    people, place = np.unique(person, return_inverse=True)
+    items_of = csr_array((np.ones(len(item)), (place, item)), (len(people), N))
+    surplus = np.bincount(place * K + label, minlength=len(people) * K).reshape(-1, K) - items_of @ share
+
+    def statistics(group: Positions) -> Floats:
+        cells, n_g = np.unique(item * G + group[person], return_counts=True)
+        of_cell, of_group = cells // G, cells % G
+        expected = float(unequal[of_cell].sum() - unequal.sum())
+        between = float(variation(item, group[person], label, size).sum())
+        variance = np.bincount(of_group, n_g * (n[of_cell] - n_g) * unequal[of_cell] / n[of_cell], G)
+        total = np.zeros((G, K))
+        np.add.at(total, group[people], surplus)
+        preference = np.square(total).sum(1)[variance > 1e-9] / variance[variance > 1e-9]
+        return np.array([(between - expected) / expected if expected > 1e-9 else 0.0, preference.sum()])
+
+    return statistics
 
 
 def variation(item: Positions, group: Positions, label: Positions, size: tuple[int, int, int]) -> Floats:
