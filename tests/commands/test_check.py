@@ -280,3 +280,13 @@ def test_a_misspelled_class_is_noted_and_the_option_merges_it(tmp_path):
     assert "--rename dgo=dog" in run(tmp_path, "check", "l.csv").stdout
     merged = run(tmp_path, "check", "l.csv", "--rename", "dgo=dog", "--json")
     assert json.loads(merged.stdout)["misspellings"] == []
+
+
+def test_columns_that_only_some_files_have(tmp_path):
+    (tmp_path / "labels.csv").write_text("ticket,agent,label\n1,ann,cat\n1,bob,cat\n2,ann,dog\n2,bob,cat\n")
+    (tmp_path / "corrections.csv").write_text("ticket,truth\n1,cat\n2,dog\n")
+    columns = ("--columns", "item=ticket,annotator=agent")
+    done = run(tmp_path, "aggregate", "labels.csv", "corrections.csv", *columns, "--out", "c.csv")
+    assert done.returncode == 2
+    assert "corrections.csv has no column" in done.stderr
+    assert not (tmp_path / "c.csv").exists()

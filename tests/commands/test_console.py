@@ -9,6 +9,7 @@ import typer
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from forked import crowdshot
 
 
 def stderr_of(capsys: pytest.CaptureFixture[str], problem: Exception) -> tuple[int, str]:
@@ -70,3 +71,14 @@ def test_text_is_converted_when_the_command_runs() -> None:
     command(numbers="3", names="a b")
     assert seen == [([1, 2], ("default",)), ([3], ["a", "b"])]
     assert command.__annotations__["numbers"].__origin__ == (str | None)
+
+
+@pytest.mark.parametrize(
+    "words", [["--gold", "a.csv", "--gold=b.csv"], ["--columns", "item=a", "--columns", "label=b"]]
+)
+def test_an_option_given_twice_is_refused(tmp_path, words) -> None:
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n1,ann,cat\n1,bob,cat\n2,ann,dog\n")
+    done = crowdshot(tmp_path, "aggregate", "labels.csv", *words)
+    assert done.returncode == 2
+    assert "more than once" in done.stderr
+    assert words[0] in done.stderr

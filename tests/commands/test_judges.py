@@ -61,6 +61,18 @@ def test_models_of_a_log_are_recognised(folder: Path) -> None:
     assert found["people_cost"] is None
 
 
+def test_too_few_known_items_are_reported(folder: Path) -> None:
+    rows = (folder / "known.csv").read_text().splitlines()
+    (folder / "few.csv").write_text("\n".join(rows[:41]))
+    words = ["judges", "verdicts.jsonl", "people.csv", "--gold", "few.csv", "--promise", "0.999"]
+    found = json.loads(crowdshot(folder, *words, "--json").stdout)
+    assert (found["known"], found["too_few_known"]) == (0, 40)
+    done = crowdshot(folder, *words, "--page", "models.html")
+    assert "Only 40 known items" in done.stdout
+    assert "Only 40 known items" in (folder / "models.html").read_text()
+    assert "add --gold" not in done.stdout  # it is there
+
+
 def test_costs_table_and_page(folder: Path, browser) -> None:
     words = ["judges", "verdicts.jsonl", "people.csv", "--models", "big-*,fine", "--people", "skilled"]
     prices = "big-a=0.01,big-b=0.01,big-c=0.01,fine=0.02,others=0.5"

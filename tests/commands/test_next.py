@@ -184,6 +184,22 @@ def test_the_list_is_filled_in_and_given_back(labels: Path, tmp_path: Path, call
     assert ((frame["image"] == table["image"][1]) & (frame["worker"] == table["worker"][1])).sum() == 1
 
 
+def test_answers_are_never_overwritten(labels: Path, tmp_path: Path, call) -> None:
+    file = tmp_path / "questions.csv"
+    call(labels, "--budget", 3, "--out", file)
+    assert call(labels, "--budget", 2, "--out", file).code == 0  # nobody has answered yet
+    table = pd.read_csv(file, dtype=object)
+    table.loc[1, "answer"] = "dog"
+    table.to_csv(file, index=False)
+    (tmp_path / "questions-2.csv").touch()
+    before = file.read_bytes()
+    refused = call(labels, "--budget", 3, "--out", file)
+    assert refused.code == 2
+    assert "questions.csv has 1 answer" in refused.err
+    assert "questions-3.csv" in refused.err
+    assert file.read_bytes() == before
+
+
 # ---- Label Studio -----------------------------------------------------------------------------------------------
 
 

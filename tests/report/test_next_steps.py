@@ -5,6 +5,7 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
+from crowdshot.formatting import percent
 from crowdshot.labels.consensus import Share
 from crowdshot.labels.spelling import near_duplicates
 from crowdshot.report.page.basis import Basis
@@ -136,6 +137,18 @@ def test_near_twins_come_first():
     assert steps(found)[0].text.startswith("\u2068Bob and bob \u2069 may be")
     assert not steps(found)[0].command
     assert "The label 'x' is read as 'y'." in page.text
+
+
+def test_talk_to_people_below_the_minimum_without_a_flag():
+    basis = fitted_crowd([coin(0.95, 4)] * 5 + [coin(0.5, 4)], 150, seed=3)
+    found, _, _ = report_on(basis)
+    weak = next(person for person in found.people if person.name == "5")
+    assert weak.flag is None
+    assert weak.high < 0.7
+    talk = next(step for step in steps(found) if step.key == "talk")
+    assert talk.text == f"Talk to \u20685\u2069 ({percent(weak.accuracy)} correct)."
+    found, _, _ = report_on(basis, min_accuracy=0.3)
+    assert "talk" not in [step.key for step in steps(found)]
 
 
 @pytest.mark.parametrize(

@@ -483,9 +483,10 @@ def for_annotators(table: pd.DataFrame) -> pd.DataFrame:
 def _write(out: Path, table: pd.DataFrame, estimate: Estimate, tests: pd.DataFrame | None) -> list[Path]:
     """Write the questions, and the current answers and tests to tables of their own; return the files."""
     from crowdshot.io.atomic import write_file
-    from crowdshot.labels.formats.writers import write_questions
+    from crowdshot.labels.formats.writers import check_unanswered, write_questions
 
     columns = estimate.annotations.columns
+    check_unanswered(out, columns.label)
     people = []
     if tests is not None:
         people = [_beside(out, "people")]

@@ -68,7 +68,9 @@ class PanelCommand(TyperCommand):
         """Parse the arguments; suggest the choice that is most like a misspelled one."""
         words = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            _refuse_repeated(ctx, self.make_parser(ctx).parse_args(words)[2])
+            return rest
         except typer.BadParameter as error:
             wrong, choices = (None, []) if error.param is None else _wrong_choice(error.param, words)
             if wrong is None or error.param is None:
@@ -91,6 +93,15 @@ class PanelCommand(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _refuse_repeated(ctx: Any, typed: Sequence[Any]) -> None:
+    """Refuse an option that is given twice, because all values but the last would be ignored."""
+    for option in typed:
+        single = option.param_type_name == "option" and not (option.is_flag or option.multiple or option.count)
+        if single and sum(each is option for each in typed) > 1:
+            message = "The option is given more than once, but only its last value would count. Give it once."
+            raise typer.BadParameter(message, ctx, option)
 
 
 def _wrong_choice(parameter: Any, words: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -43,6 +43,7 @@ from crowdshot.report.page.templates import STYLES, fill, inline
 from crowdshot.report.summary import columns
 
 HERE = Path(__file__).parent
+MANY_KNOWN = 100  # known items to recommend: plans from 100 to 200 kept their promise in simulated projects
 FEWEST_KNOWN = 50  # known items from which accuracies are those on known items
 MOST_CLASSES = 12  # printed or on the page for each model; --json has all
 
@@ -70,7 +71,7 @@ class JudgedModels:
     """The result of `judge_all`.
 
     ``people_cost`` is the mean cost of a label of a person. ``known`` is the number of known items by which labels are
-    judged, 0 if they are judged by people's labels.
+    judged, 0 if they are judged by people's labels; then ``too_few_known`` items are known.
     """
 
     models: Sequence[JudgedModel]
@@ -84,6 +85,7 @@ class JudgedModels:
     excess_with_people: float
     models_first: ModelsFirst | None
     known: int = 0
+    too_few_known: int = 0
     left_out: dict[str, Any] = field(default_factory=dict)
     files: Sequence[Path] = ()
 
@@ -127,8 +129,8 @@ def judge_all(
     families = find_families(models, answers, people, posterior)
     of_model = {name: family for family in families.families for name in family}
     weights = [1 / len(of_model.get(str(name), [name])) for name in models.annotators]
-    n_known = int((known & (np.bincount(models.item, minlength=ann.n_items) > 0)).sum())
-    n_known = n_known if n_known >= FEWEST_KNOWN else 0
+    n_checked = int((known & (np.bincount(models.item, minlength=ann.n_items) > 0)).sum())
+    n_known = n_checked if n_checked >= FEWEST_KNOWN else 0
     judged_by = known if n_known else known | (np.bincount(people.item, minlength=ann.n_items) > 0)
     alone = aggregate_labels(read, people).consensus.probabilities.argmax(1) if known.any() else None
     theirs, checked = people.keep(judged_by[people.item]), models.keep(judged_by[models.item])
@@ -161,6 +163,7 @@ def judge_all(
         families.with_people,
         plan_models_first(answers, weights, people, posterior, judged_by, promise, price, alone),
         n_known,
+        n_checked - n_known,
         dict(read.left_out),
     )
 
@@ -196,6 +199,17 @@ def family_sentences(found: JudgedModels) -> list[str]:
     ]
 
 
+def known_sentences(found: JudgedModels) -> list[str]:
+    """Say that there are too few known items to compute accuracies on them."""
+    if not found.too_few_known:
+        return []
+    only = plural(found.too_few_known, "known item")
+    return [
+        f"Only {only}: with {FEWEST_KNOWN} or more, accuracies would be computed on them. Here, they are estimated from"
+        f" people's labels, with wide intervals."
+    ]
+
+
 def plan_sentences(found: JudgedModels) -> list[str]:
     """Describe what labelling with models first would save."""
     first = found.models_first
@@ -205,7 +219,7 @@ def plan_sentences(found: JudgedModels) -> list[str]:
         best = max((stage.right.low for stage in first.stages), default=0.0)
         return [
             f"Labelling with models first: at no threshold are {percent(first.promise)} of the models' labels shown to"
-            f" be right (the best lower limit is {percent(best)}). Check some items and add --gold, or lower --promise."
+            f" be right (the best lower limit is {percent(best)}). {_more_known(found)}, or lower --promise."
         ]
     plan, saved = first.plan, first.saving or 0.0
     share = (
@@ -222,6 +236,13 @@ def plan_sentences(found: JudgedModels) -> list[str]:
         f" {share}, and {percent(plan.right.share)} ({spread(plan.right.low, plan.right.high)}) of their labels are"
         f" right.{money}"
     ]
+
+
+def _more_known(found: JudgedModels) -> str:
+    """Return how to get narrower intervals."""
+    if found.known or found.too_few_known:
+        return f"Add more known items to --gold, {MANY_KNOWN} or more"
+    return f"Check {MANY_KNOWN} random items and add --gold"
 
 
 def describe_models(found: JudgedModels) -> str:
@@ -262,7 +283,7 @@ def describe_models(found: JudgedModels) -> str:
             f"too few: the replacement test needs {FEWEST_PEOPLE} people with {FEWEST_ITEMS} items that the model and"
             " another person labelled too."
         )
-    return "\n".join([*lines, *family_sentences(found), *plan_sentences(found)])
+    return "\n".join([*lines, *known_sentences(found), *family_sentences(found), *plan_sentences(found)])
 
 
 def _share(share: Share | None) -> list[str]:
@@ -310,6 +331,7 @@ def render_models(found: JudgedModels) -> str:
         counted=counted,
         families=family_sentences(found),
         plan=plan_sentences(found),
+        too_few=known_sentences(found),
         most_classes=MOST_CLASSES,
         fewest_items=FEWEST_ITEMS,
         fewest_people=FEWEST_PEOPLE,

@@ -216,6 +216,8 @@ def guess_columns(table: Table, named: Mapping[str, str] | None = None) -> dict[
     header = table.header
     places = [place for place, name in enumerate(header) if name and header.count(name) == 1]
     cells = {header[place]: _filled(cells_of(table, place)[:ROWS]) for place in places}
+    if not cells.keys() >= set(named.values()):  # another file may have these columns
+        return None
     times = {table.header[place] for place in time_columns(table, [])}
     known = {role: [named[role]] if role in named else _usual(role, table) for role in Columns._fields}
     free = [name for name in cells if _may_be_id(cells[name]) and name not in times and plain(name) not in TRUTH]

@@ -7,6 +7,7 @@ column names of the input labels. The files for crowd-kit and cleanlab have the 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
@@ -21,10 +22,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import first_line, show
+from crowdshot.errors import CrowdshotError, Use
+from crowdshot.formatting import first_line, plural, show
 from crowdshot.io.atomic import replacing, write_csv
 from crowdshot.io.cells import Ids, as_index
+from crowdshot.io.tables import read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, plain
 from crowdshot.labels.formats.label_file import LabelsRead, Project
@@ -112,6 +114,21 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
     files = match_files(names, [PurePosixPath(str(item)) for item in items]).tolist()  # for tasks nobody labelled
     rows = [row_of.get(name, -1 if file in taken else file) for name, file in zip(names, files, strict=True)]
     return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
+
+
+def check_unanswered(out: Path, label: str) -> None:
+    """Refuse to replace an earlier table of questions that has answers in the column ``label``."""
+    if out.suffix.lower() == ".json" or not out.is_file() or not out.stat().st_size:
+        return
+    table = read_table(out)
+    answers = sum(map(bool, table.text(table.header.index(label)))) if label in table.header else 0
+    if answers:
+        stem = re.sub(r"-\d+$", "", out.stem)
+        names = (out.with_name(f"{stem}-{number}{out.suffix}") for number in itertools.count(2))
+        free = next(name for name in names if not name.exists())
+        raise CrowdshotError(
+            f"has {plural(answers, 'answer')}, which would be lost", where=out, hint=Use("for this round", out=free)
+        )
 
 
 def write_questions(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crowdshot.formatting import apart, plural
+from crowdshot.formatting import apart, percent, plural
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
 from crowdshot.report.folder_audit import recommend_threshold, why_none_accepted
+from crowdshot.report.page.annotator_summaries import Person
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.review_items import ROUND, plan_round
 from crowdshot.report.page.thresholds import describe_automatic, nearest
@@ -111,10 +112,8 @@ def _shares(people: Sequence[tuple[str, int]]) -> str:
 
 
 def _talk(found: Facts) -> Step | None:
-    """Recommend talking to flagged annotators and to pairs with the same answers."""
-    signs = [
-        (person.name, [*([person.flag.name] if person.flag else []), *found.signs(person)]) for person in found.flagged
-    ]
+    """Recommend talking to annotators who are flagged or below the minimum, and to pairs with the same answers."""
+    signs = [(person.name, _signs(found, person)) for person in found.people]
     flagged = [f"{apart(name)} ({', '.join(some)})" for name, some in signs if some]
     pairs = {tuple(sorted((person.name, other.name))): other for person in found.people for other in person.duplicates}
     sentences = [f"Talk to {_some(flagged, ', ')}."] if flagged else []
@@ -124,6 +123,13 @@ def _talk(found: Facts) -> Step | None:
         same = f"they gave the same label to {match.same:,} of {plural(match.shared, 'item')}"
         sentences.append(f"Ask whether {apart(one)} and {apart(other)}{more} work independently: {same}.")
     return Step("talk", " ".join(sentences)) if sentences else None
+
+
+def _signs(found: Facts, person: Person) -> list[str]:
+    """Return why to talk to an annotator: flags, or else an interval below the minimum accuracy."""
+    flags = [*([person.flag.name] if person.flag else []), *found.signs(person)]
+    below = person.high < found.run.min_accuracy
+    return flags or ([f"{percent(person.accuracy)} correct"] if below else [])
 
 
 def _audit(found: Facts, confidence: float) -> Step | None:
