@@ -122,3 +122,44 @@ def test_bad_input_is_one_message_and_no_file(folder: Path, words: list[str], ke
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("alone", ["a", "z"])
+def test_a_group_without_shared_items_hides_no_other(tmp_path: Path, alone: str) -> None:
+    rows = ["item,annotator,label"]
+    for n in range(40):
+        rows += [f"i{n},{who},{'xy'[n % 2]}" for who in (("m1", "m2", "n1", "n2") if n < 30 else ("z1", "z2"))]
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    people = ["annotator,country", "m1,m", "m2,m", "n1,n", "n2,n", f"z1,{alone}", f"z2,{alone}"]
+    (tmp_path / "people.csv").write_text("\n".join(people))
+    words = ["slices", "labels.csv", "--people", "people.csv", "--by", "country", "--page", "page.html"]
+    done = crowdshot(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("labels by country"))
+    table = {line.split()[0]: line.split()[1:] for line in lines[at + 1 : at + 4]}
+    assert lines[at].split()[3:] == ["x", "y"]
+    assert table == {"m": ["50", "%", "50", "%"], "n": ["50", "%", "50", "%"], alone: []}
+    assert "p = 1)" in done.stdout
+    rows_of_page = (tmp_path / "page.html").read_text().partition("Labels of the same items")[2].split("</tr>")[:4]
+    cells = [row.count("<td") + row.count("<th ") for row in rows_of_page]
+    assert cells == [4, 4, 4, 4]
+
+
+def test_the_label_that_counts_decides_the_group(tmp_path: Path) -> None:
+    """A person labels some items on both sites; the last label counts, which is that of site 1."""
+    rows = ["item,annotator,label,site"]
+    for n in range(60):
+        for who in ("p1", "p2", "p3"):
+            if n < 5 and who == "p1":
+                rows.append(f"i{n},{who},x,site 2")
+                rows.append(f"i{n},{who},y,site 1")
+            else:
+                rows.append(f"i{n},{who},{'xy'[n % 2]},site {1 + n % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    done = crowdshot(tmp_path, "slices", "labels.csv", "--by", "site", "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["slices"]
+    counts = {each["name"]: each["right"]["labels"] for each in found["groups"]}
+    ones = sum(row.endswith("site 1") for row in rows)
+    assert counts == {"site 1": ones, "site 2": 180 - ones}

@@ -256,3 +256,27 @@ def test_bad_input_is_one_sentence(files, options, word):
     assert word in done.stderr
     assert "Traceback" not in done.stderr
     assert not (files / "q.csv").exists()
+
+
+@pytest.mark.parametrize(("limit", "tests", "passed"), [(0.28, 25, 7), (0.55, 100, 55), (0.07, 100, 7)])
+def test_exactly_the_required_share_is_enough(limit: float, tests: int, passed: int) -> None:
+    """0.28 * 25 is 7.000000000000001 in floating point."""
+    rule = GoldRule(pause_below=limit)
+    assert not rule.pauses(tests, passed)
+    assert rule.pauses(tests, passed - 1)
+
+
+def test_gold_that_is_asked_already_is_not_asked_twice() -> None:
+    ann, known = crowd(share=0.1)
+    questions = [Question(item, 0, 1.0) for item in np.flatnonzero(known >= 0).tolist()]
+    mixed = mix_in(questions, ann, known, 0.5)
+    assert len({(one.item, one.annotator) for one in mixed}) == len(mixed)
+
+
+@pytest.mark.parametrize("column", ["status", "share", "low"])
+def test_a_column_of_annotators_may_be_called_like_a_result(column: str) -> None:
+    ann, known = crowd()
+    ann = Annotations.from_frame(ann.to_frame().rename(columns={"annotator": column}), {"annotator": column})
+    known = known[ann.items.astype(int)]
+    table = table_of(ann, gold_tests(ann, known, GoldRule()))
+    assert table["annotator"].tolist() == [str(name) for name in ann.annotators]

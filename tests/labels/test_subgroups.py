@@ -158,3 +158,11 @@ def test_one_value_is_no_group() -> None:
     with pytest.raises(CrowdshotError) as error:
         compare_groups(ann, np.full((60, 2), 0.5), "x", ["one"], np.zeros(ann.n_labels, dtype=np.int64))
     assert error.value.argument == "by"
+
+
+def test_distributions_keep_the_items_of_a_column_called_group() -> None:
+    ann = crowd(5)
+    renamed = Annotations.from_frame(ann.to_frame().rename(columns={"item": "group"}), {"item": "group"})
+    table = label_distributions(renamed, ["x", "y"], renamed.annotator % 2)
+    assert set(table["item"]) == set(renamed.items)
+    assert set(table["group"]) == {"x", "y"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -92,8 +92,16 @@ def group_labels(
     values, of_pair = _in_labels(labels, column)
     place = {value: position for position, value in enumerate(values)}
     names, annotators = ann.items.astype(str), ann.annotators.astype(str)
+    labelled = ann.classes.astype(str)[ann.label].tolist()
     pairs = zip(names[ann.item].tolist(), annotators[ann.annotator].tolist(), strict=True)
-    return values, np.array([place.get(of_pair.get(pair, ""), -1) for pair in pairs], dtype=np.int64)
+    kept = [_value_of(of_pair.get(pair, {}), label) for pair, label in zip(pairs, labelled, strict=True)]
+    return values, np.array([place.get(value, -1) for value in kept], dtype=np.int64)
+
+
+def _value_of(labels: Mapping[str, str], kept: str) -> str:
+    """Return the value with the label that counts, if an annotator labelled an item for several; "" if undecided."""
+    values = list(labels) if len(labels) == 1 else [value for value, label in labels.items() if label == kept]
+    return values[0] if len(values) == 1 else ""
 
 
 def _column(path: Path, role: str, column: str) -> dict[str, str] | None:
@@ -107,8 +115,8 @@ def _column(path: Path, role: str, column: str) -> dict[str, str] | None:
     return dict(zip(map(str, ids), map(str, table.text(table.header.index(column))), strict=True))
 
 
-def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[str, str], str]]:
-    """Return the values of a column of the label files, and the value of each pair of an item and an annotator."""
+def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
+    """Return the values of a column of the label files, and ``{(item, annotator): {value: label}}``."""
     from crowdshot.labels.formats.label_file import LabelFile
     from crowdshot.labels.formats.label_selection import values_of
     from crowdshot.labels.subgroups import MOST_GROUPS
@@ -118,9 +126,10 @@ def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[s
         values = sorted({value for file in files for value in values_of(file, column)})
         if not 2 <= len(values) <= MOST_GROUPS:
             return values, {}  # compare_groups explains it
-        of_pair: dict[tuple[str, str], str] = {}
+        of_pair: dict[tuple[str, str], dict[str, str]] = {}
         for value in values:
-            of_pair |= dict.fromkeys(_pairs(labels, column, value), value)
+            for item, annotator, label in _labels_with(labels, column, value):
+                of_pair.setdefault((item, annotator), {})[value] = label
     except CrowdshotError as error:
         if error.argument != "batch":
             raise
@@ -131,12 +140,13 @@ def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[s
     return values, of_pair
 
 
-def _pairs(labels: LabelFiles, column: str, value: str) -> list[tuple[str, str]]:
-    """Return the items and annotators of the labels with a value."""
+def _labels_with(labels: LabelFiles, column: str, value: str) -> list[tuple[str, str, str]]:
+    """Return the items, annotators and classes of the labels with a value."""
     chosen = replace(labels, batch={**(labels.batch or {}), column: value}, gold=None, history=None)
     ann = chosen.joined(chosen.parts(), "allow").annotations
-    items, annotators = ann.items.astype(str), ann.annotators.astype(str)
-    return list(zip(items[ann.item].tolist(), annotators[ann.annotator].tolist(), strict=True))
+    items, annotators, classes = (ids.astype(str) for ids in (ann.items, ann.annotators, ann.classes))
+    taken = items[ann.item], annotators[ann.annotator], classes[ann.label]
+    return list(zip(*(ids.tolist() for ids in taken), strict=True))
 
 
 @flat

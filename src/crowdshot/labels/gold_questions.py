@@ -71,7 +71,7 @@ class GoldRule:
         >>> [rule.pauses(*result) for result in ((9, 0), (10, 5), (10, 6))]
         [False, True, False]
         """
-        return self.pause_below is not None and tests >= self.after and passed < self.pause_below * tests
+        return self.pause_below is not None and tests >= self.after and passed / tests < self.pause_below
 
 
 class GoldTests(NamedTuple):
@@ -102,7 +102,8 @@ def tests_table(ann: Annotations, results: Sequence[GoldTests]) -> pd.DataFrame:
     share = table["passed"] / table["tests"].where(table["tests"] > 0)
     names = {"tests": "gold_tests", "passed": "gold_passed"}
     table = table.rename(columns=names).astype({"low": float, "high": float}).round({"low": 3, "high": 3})
-    table.insert(0, ann.columns.annotator, [str(name) for name in ann.annotators])
+    column = ann.columns.annotator if ann.columns.annotator not in {*table, "share"} else "annotator"
+    table.insert(0, column, [str(name) for name in ann.annotators])
     table.insert(3, "share", share.astype(float).round(3))
     table.loc[table["gold_tests"] == 0, ["low", "high"]] = np.nan
     return table
@@ -134,7 +135,8 @@ def mix_in(questions: Sequence[Question], ann: Annotations, known: Positions, sh
         wanted = len(rows[annotator]) * share
         n = int(wanted) + int(random.random() < wanted % 1)
         n = max(n, int(annotator not in tested and len(rows[annotator]) > 1))
-        candidates = np.setdiff1d(gold, ann.item[ann.annotator == annotator])
+        asked = [questions[row].item for row in rows[annotator]]
+        candidates = np.setdiff1d(gold, [*ann.item[ann.annotator == annotator], *asked])
         chosen = least_used(candidates, used, n, random)
         used[chosen] += 1
         added += [Question(item, annotator, 0.0) for item in chosen]

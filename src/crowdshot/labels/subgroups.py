@@ -300,14 +300,16 @@ def label_distributions(ann: Annotations, values: Sequence[str], group: Position
     cells, place = np.unique(cell, return_inverse=True)
     counts = np.bincount(place * K + ann.label[known], minlength=len(cells) * K).reshape(-1, K)
     n_labels = counts.sum(1)
+    names = [f"p_{name}" for name in ann.classes.tolist()]
+    column = ann.columns.item if ann.columns.item not in ("group", "n_labels", *names) else "item"
     table = pd.DataFrame(
         {
-            ann.columns.item: as_index(ann.items).take(cells // G),
+            column: as_index(ann.items).take(cells // G),
             "group": [values[g] for g in (cells % G).tolist()],
             "n_labels": n_labels,
         }
     )
-    shares = {f"p_{name}": counts[:, k] / n_labels for k, name in enumerate(ann.classes.tolist())}
+    shares = {name: counts[:, k] / n_labels for k, name in enumerate(names)}
     return pd.concat([table, pd.DataFrame(shares)], axis=1)
 
 

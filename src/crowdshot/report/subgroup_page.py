@@ -52,7 +52,7 @@ def slice_notes(found: Subgroups) -> list[str]:
 
 
 def _p(p: float) -> str:
-    return f"{p:.3f}".rstrip("0")
+    return f"{p:.3f}".rstrip("0").rstrip(".")
 
 
 def describe_slices(result: Slices) -> str:
@@ -87,10 +87,17 @@ def _statistic(found: Statistic) -> tuple[str, str]:
     return percent(found.value), spread(found.low, found.high)
 
 
+def class_names(found: Subgroups) -> list[str]:
+    """Return the classes of the table of shares; groups that share no item with others have no shares."""
+    return [each.name for each in max((group.shares for group in found.groups), key=len)[:MOST_CLASSES]]
+
+
 def _share_rows(found: Subgroups) -> list[tuple[str, ...]]:
-    names = [each.name for each in found.groups[0].shares[:MOST_CLASSES]]
+    names = class_names(found)
     head = (f"labels by {found.by}", *(clean(name, 20) for name in names), "")
-    return [head, *((clean(g.name, 40), *(percent(s.share) for s in g.shares[: len(names)]), "") for g in found.groups)]
+    none = [""] * len(names)
+    shares = [[percent(each.share) for each in group.shares[: len(names)]] or none for group in found.groups]
+    return [head, *((clean(g.name, 40), *row, "") for g, row in zip(found.groups, shares, strict=True))]
 
 
 def slice_rows(result: Slices) -> list[dict[str, Any]]:
@@ -127,6 +134,7 @@ def render_slices(result: Slices) -> str:
         slices=result.slices,
         notes=slice_notes,
         things=THINGS,
+        class_names=class_names,
         most_classes=MOST_CLASSES,
         small=SMALL,
         threshold=THRESHOLD,
