@@ -214,3 +214,16 @@ def test_tables_and_report_name_who_changed(tmp_path):
     assert (tmp_path / "out" / "report.html").read_text() == page
     run = json.loads((tmp_path / "out" / "run.json").read_text())["run"]
     assert run["working"]["ann"]["accuracy_change"] == "fell"
+
+
+def test_the_number_of_random_orders_depends_on_the_number_of_tests() -> None:
+    """The smallest p-value is small enough for any number of annotators, and no smaller for a few with many labels."""
+    q = np.tile([[0.99, 0.01]], (2000, 1))
+    label = np.repeat([0, 1], 1000)
+    scores = trends.scores_of(q, label)
+    found = trends.change_over_time(scores._replace(draws=1000), np.arange(2000.0))
+    assert found is not None
+    assert found.p_value == pytest.approx(1 / 1001)
+    for annotators in (1, 10, 60, 199):
+        draws = max(trends.DRAWS[1], trends.DRAWS_PER_ANNOTATOR * annotators)
+        assert 1 / (1 + draws) < 0.05 / (3 * annotators)

@@ -84,6 +84,11 @@ def table(path: Path, header: str, *rows: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("cell", ["1e400", "9" * 400, "1e400 ms"])
+def test_an_endless_duration_is_unknown(cell: str) -> None:
+    assert np.isnan(seconds_of(cell))
+
+
 def test_a_column_of_durations_is_read_and_is_no_time(tmp_path):
     rows = ["1,ann,cat,0:00:12", "1,bob,dog,0:00:07", "2,ann,dog,", "2,bob,,0:01:00"]
     read = read_labels(table(tmp_path / "t.csv", "item,annotator,label,Duration", *rows))

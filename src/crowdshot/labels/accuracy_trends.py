@@ -67,6 +67,7 @@ FEWEST = 30  # labels for a test
 FEWEST_APART, SHARE_APART = 8, 0.05  # labels on each side of a split, and their share of the information
 MOST_FAST = 0.5  # share of labels that may count as fast
 DRAWS, FEW_LARGER = (100, 1_000, 20_000), 10  # random orders; more, if fewer of them have a larger statistic
+DRAWS_PER_ANNOTATOR = 100  # so that the smallest p-value is below 5 % of the reciprocal number of tests
 UNLIKELY = 2.2  # smaller statistics count as not significant
 AT_ONCE = 4_000_000  # numbers that are permuted together
 LEAST_PART, FEWEST_PARTS, MOST_PARTS = 20, 3, 12  # labels in a part of the course, and numbers of parts
@@ -78,6 +79,7 @@ class Scores(NamedTuple):
     """The evidence of m labels about an annotator's accuracy (see the module); ``right`` (m,) is q of the label.
 
     ``shift`` is added to accuracies of parts, so that they agree with the accuracy of all labels in other tables.
+    ``draws`` is the largest number of random orders.
     """
 
     right: Floats
@@ -86,6 +88,7 @@ class Scores(NamedTuple):
     accuracy: float
     n_classes: int
     shift: float = 0.0
+    draws: int = DRAWS[-1]
 
     def take(self, rows: Positions) -> Scores:
         return self._replace(right=self.right[rows], score=self.score[rows], information=self.information[rows])
@@ -159,7 +162,7 @@ def _p_value(scores: Scores, observed: float, statistic: Any) -> float:
     random, root = np.random.default_rng(0), np.sqrt(scores.information)
     residual = scores.score / root
     done, larger, at_once = 0, 0, max(AT_ONCE // len(residual), 1)
-    for most in DRAWS:
+    for most in np.minimum(DRAWS, scores.draws).tolist():
         while done < most and larger < FEW_LARGER:
             n = min(at_once, most - done)
             drawn = random.permuted(np.tile(residual, (n, 1)), axis=1) * root
@@ -307,7 +310,8 @@ def _test_each(
     if len(used) < FEWEST:
         return []
     scores = scores_of(others.of(used), ann.label[used])
-    scores = scores._replace(shift=accuracy - scores.accuracy)
+    draws = max(DRAWS[1], DRAWS_PER_ANNOTATOR * ann.n_annotators)
+    scores = scores._replace(shift=accuracy - scores.accuracy, draws=draws)
     at, took = seconds[used], durations[used]
     if np.isnan(took).all():
         took = _gaps(seconds[rows])[np.isin(rows, used)]

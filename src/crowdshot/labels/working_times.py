@@ -91,7 +91,8 @@ def seconds_of(cell: Any, unit: str = "s") -> float:
     if match := NUMBER.fullmatch(word):
         named = UNITS.get(match[2]) if match[2] else unit
         number = word[: match.start(2)].strip().rstrip(".").replace(",", ".") if match[2] else word.replace(",", ".")
-        return np.nan if named is None else float(number) * SECONDS[named]
+        seconds = np.nan if named is None else float(number) * SECONDS[named]
+        return seconds if np.isfinite(seconds) else np.nan
     match = ISO_DURATION.fullmatch(word)
     if match and any(match.groups()):
         hours, minutes, seconds = (float(part or 0) for part in match.groups())
