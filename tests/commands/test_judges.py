@@ -196,3 +196,12 @@ def test_bad_input_is_one_message_and_no_file(folder: Path, words: list[str], ke
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_json_is_strict_if_a_model_never_chooses_a_class(folder: Path) -> None:
+    log = [{"model": "one-sided", "item": f"i{n}", "verdict": "good"} for n in range(50)]
+    (folder / "verdicts.jsonl").write_text("\n".join(map(json.dumps, log)))
+    done = crowdshot(folder, "judges", "verdicts.jsonl", "people.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert None in [each["right"]["share"] for each in found["models"][0]["classes"]]

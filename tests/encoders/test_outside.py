@@ -171,6 +171,24 @@ def test_a_file_from_elsewhere_loads_no_network_unless_that_is_allowed(dino, pic
     assert call("predict", file, "--images", folder, "--allow-outside").code == 0
 
 
+def test_a_pipeline_from_elsewhere_loads_no_network_unless_that_is_allowed(dino, pictures, tmp_path, monkeypatch):
+    from sklearn.pipeline import make_pipeline
+
+    from crowdshot import load_pipeline, save_pipeline
+
+    pytest.importorskip("skops")
+    file = tmp_path / "pipeline.safetensors"
+    save_pipeline(make_pipeline(CrowdClassifier(f"hf:{dino}")).fit(pictures, [["red"], ["blue"]] * 3), file)
+    _load.cache_clear()
+    monkeypatch.setattr(outside, "_named", set())  # as in another process
+    monkeypatch.setattr(outside, "_load", lambda *_: pytest.fail("it was loaded"))
+    with pytest.raises(CrowdshotError, match="hf:") as caught:
+        load_pipeline(file).predict(pictures)
+    assert "allow_outside=True" in str(caught.value)
+    monkeypatch.setattr(outside, "_load", _load)
+    assert len(load_pipeline(file, allow_outside=True).predict(pictures)) == 6
+
+
 def test_encoder_files_from_elsewhere_need_consent_in_every_command(dino, pictures, tmp_path, monkeypatch, call):
     file, folder, labels = tmp_path / "encoder.safetensors", tmp_path / "photos", tmp_path / "labels.csv"
     save_encoder(load_encoder(f"hf:{dino}"), file)

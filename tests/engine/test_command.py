@@ -1,6 +1,7 @@
 """Test `aggregate --engine` on the command line."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -59,3 +60,41 @@ def test_errors_are_printed_without_a_traceback(tmp_path):
         assert done.stderr.startswith(sentence)
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "o").exists()
+
+
+def test_two_commands_in_one_folder(tmp_path):
+    """One may be refused; the results are those of a single run."""
+    (pattern,) = write(tmp_path / "in", rows(2_000).drop_duplicates(["item", "annotator"]))
+    words = (pattern, "--engine", "local", "--memory", "2GB", "--out", tmp_path / "out", "--method", "soft")
+    pair = [subprocess.Popen(typed(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    errors = [process.communicate()[1] for process in pair]
+    codes = sorted(process.returncode for process in pair)
+    assert codes in ([0, 0], [0, 2]), errors
+    assert "Traceback" not in "".join(errors)
+    assert len(parts(tmp_path / "out")) == 2_000
+    assert not (tmp_path / "out" / "_work").exists()
+
+
+def test_damaged_files_of_a_killed_command(tmp_path):
+    """Every file of the interrupted run is damaged in turn: the command ends well, or refuses the folder."""
+    (pattern,) = write(tmp_path / "in", rows(4_000, R=50, per_item=5).drop_duplicates(["item", "annotator"]))
+    killed, out = tmp_path / "killed", tmp_path / "out"
+    words = (pattern, "--engine", "local", "--memory", "2GB", "--method", "dawid-skene", "--out")
+    process = subprocess.Popen(typed(*words, killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: (killed / "_work" / "names").exists() or process.poll() is not None)
+    process.kill()
+    process.wait()
+    files = [path for path in sorted((killed / "_work").rglob("*")) if path.is_file() and path.stat().st_size]
+    assert files
+    refused = 0
+    for file in files[:: max(1, len(files) // 6)]:
+        shutil.copytree(killed, out)
+        target = out / file.relative_to(killed)
+        target.write_bytes(b"damaged" + file.read_bytes()[7 : file.stat().st_size // 2])
+        done = run(*words, out)
+        assert done.returncode in (0, 2), done.stderr
+        assert "Traceback" not in done.stderr
+        refused += done.returncode == 2
+        assert done.returncode == 2 or parts(out)["n_labels"].sum() > 0
+        shutil.rmtree(out, ignore_errors=True)  # a refused run may have removed it
+    assert refused

@@ -22,6 +22,7 @@ from crowdshot.io.feature_files import read_feature_file
 from crowdshot.io.parquet_files import NESTED_BYTES, declared_size
 from crowdshot.io.tables import read_table
 from crowdshot.io.workbooks import Workbook
+from forked import crowdshot
 
 MEMORY = 1_500 * 2**20  # bytes of address space
 
@@ -291,3 +292,48 @@ def test_adapt_with_a_large_image_among_others(tmp_path, mode):
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
     assert usage.ru_maxrss / 1024 < MEGABYTES
+
+
+@pytest.mark.slow
+def test_errors_about_very_wide_tables_are_short(tmp_path):
+    """The advice on columns, which compares them, is left out."""
+    n = 70_000
+    file = tmp_path / "wide.csv"
+    cells = ",".join("x" * n)
+    file.write_text(",".join(f"column {i}" for i in range(n)) + f"\n{cells}\n{cells}\n{cells}\n")
+    done = crowdshot(tmp_path, "aggregate", file.name)
+    assert done.returncode == 2
+    assert len(done.stderr) < 1000
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--columns", "item=it\rem"], ["--method", "so\rft"], ["--batch", "a\rb=c"]])
+def test_a_carriage_return_in_an_option(tmp_path, words):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\na,ann,x\nb,ann,y\na,bob,x\n")
+    done = crowdshot(tmp_path, "aggregate", "labels.csv", *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "\r" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1e18, 1e28, 1e36])
+def test_a_column_of_huge_features(tmp_path, size):
+    random = np.random.default_rng(0)
+    truth = np.arange(30) % 2
+    pd.DataFrame(
+        {"item": np.arange(30), "f1": 3 * truth + random.random(30), "f2": size * random.normal(size=30)}
+    ).to_csv(tmp_path / "features.csv", index=False)
+    rows = [f"{i},{who},{'cat' if truth[i] else 'dog'}\n" for i in range(30) for who in "abc"]
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n" + "".join(rows))
+    done = crowdshot(tmp_path, "adapt", "labels.csv", "--features", "features.csv", "--out", "out")
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2), done.stderr
+    if done.returncode == 0:
+        found = pd.read_csv(tmp_path / "out" / "consensus.csv")
+        assert found["confidence"].between(0, 1).all()
+        assert (found["label"] == np.where(found["item"] % 2 == 1, "cat", "dog")).all()
+    else:
+        assert not (tmp_path / "out").exists()

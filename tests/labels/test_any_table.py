@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError, aggregate
+from crowdshot._cli.inputs import LabelFiles
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels.matching import as_annotations
 
@@ -167,3 +168,10 @@ def test_merged_annotators_keep_one_label_an_item():
 def test_whole_numbers_survive_nullable_dtypes(values):
     found = to_pandas(pd.DataFrame({"id": pd.array(values, dtype="Int64")}))["id"]
     assert [None if pd.isna(value) else int(value) for value in found] == values
+
+
+def test_a_named_column_that_a_table_without_header_lacks(tmp_path):
+    file = tmp_path / "labels.csv"
+    file.write_text("".join(f"{i:03}.png,ann{a},{'cat' if i % 2 else 'dog'}\n" for i in range(9) for a in range(3)))
+    with pytest.raises(CrowdshotError):
+        LabelFiles(paths=[file], columns={"label": "animal"}).read()

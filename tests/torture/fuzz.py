@@ -97,7 +97,7 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
     stop = time.monotonic() + seconds
     # workbooks are read in this process: a new one for each takes longer, and its lines are not seen
     with tempfile.TemporaryDirectory() as folder, patch("crowdshot.io.workbooks.LimitedProcess", ThisProcess):
-        for name, data in reader.files.items():
+        for name, data in {**reader.files, **reader.beside}.items():
             (Path(folder) / name).write_bytes(data)
         for name in reader.files:
             sound, told = attempt(reader, Path(folder) / name)

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache, load_encoder, read_labels, save_encoder
+from crowdshot._cli.aggregate import run_aggregate
+from crowdshot._cli.inputs import LabelFiles
+from crowdshot._cli.judges import run_judges
+from crowdshot._cli.labels_report import ReportFolder
+from crowdshot._cli.questions import run_questions
+from crowdshot._cli.slices import run_slices
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.io import tables as streams
 from crowdshot.io.embedding_store import remembered
 from crowdshot.io.feature_files import features_of, read_feature_file
-from crowdshot.labels import gold_labels
+from crowdshot.io.json_text import to_json
+from crowdshot.labels import gold_labels, preferences
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.regions import read_regions
@@ -27,6 +35,7 @@ from crowdshot.labels.object_matching import find_objects
 from crowdshot.labels.spelling import new_names
 from crowdshot.labels.text_files import read_text_items
 from crowdshot.model.label_model import SHIPPED, load_network
+from crowdshot.report import model_judging, question_overview, subgroup_page
 from crowdshot.report.round_comparison import read_round
 from crowdshot.service.journal import HEAD, NAME, Journal
 from crowdshot.training import loop
@@ -36,11 +45,15 @@ from torture.sound_files import (
     VECTORS,
     arrays,
     as_file,
+    asked,
     checkpoint,
     classifiers,
+    dated_table,
     embeddings,
     experiment,
+    grouped,
     journal,
+    judged,
     long_table,
     picture,
     regions,
@@ -48,6 +61,7 @@ from torture.sound_files import (
     tables,
     tools,
     trainer,
+    votes,
     zipped,
 )
 
@@ -56,6 +70,7 @@ class Reader(NamedTuple):
     name: str
     files: dict[str, bytes]
     read: Callable[[Path], Any]
+    beside: Mapping[str, bytes] = MappingProxyType({})  # files that are read too, but stay sound
 
 
 def _read_labels(path: Path) -> None:
@@ -154,12 +169,62 @@ def _read_round(path: Path) -> None:
     read_round(path.parent)
 
 
+def _rank(path: Path) -> None:
+    found = preferences.fit(path, skip_bad=path.name.startswith("loose"))
+    assert np.isfinite(found.ranking_[["score", "low", "high"]].to_numpy()).all()
+    json.dumps(to_json(found), allow_nan=False)
+
+
+def _judge(path: Path) -> None:
+    """Judge the models of a log, whichever of its four files is damaged."""
+    folder = path.parent
+    labels = LabelFiles(paths=[folder / "verdicts.jsonl", folder / "people.csv"], gold=folder / "known.csv")
+    found = run_judges(labels, cost=folder / "costs.csv")
+    model_judging.render_models(found)
+    json.dumps(to_json(found), allow_nan=False)
+
+
+def _slice(path: Path) -> None:
+    folder = path.parent
+    by = ("language", "length", "country")
+    found, _ = run_slices(LabelFiles(paths=[folder / "labels.csv"]), by, folder / "items.csv", folder / "people.csv")
+    subgroup_page.render_slices(found)
+    json.dumps(to_json(found), allow_nan=False)
+
+
+def _ask(path: Path) -> None:
+    columns = {"item": "id"} if path.suffix == ".json" else None
+    questions = ("animal", "size") if path.name.startswith("wide") else ()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_questions(LabelFiles(paths=[path], columns=columns), Path(folder) / "out", questions)
+        question_overview.describe_questions(found)
+        json.dumps(to_json(found), allow_nan=False)
+
+
+def _report_times(path: Path) -> None:
+    """Report how annotators work, from the times of labels."""
+    with tempfile.TemporaryDirectory() as folder:
+        result, _ = run_aggregate(LabelFiles(paths=[path]), report=ReportFolder(Path(folder) / "out"))
+        json.dumps(to_json(result), allow_nan=False)
+
+
+def _count_costs(path: Path) -> None:
+    folder = path.parent
+    result, _ = run_aggregate(LabelFiles(paths=[folder / "people.csv"]), cost=path)
+    json.dumps(to_json(result), allow_nan=False)
+
+
+def _aggregate_with_gold(path: Path) -> None:
+    result, _ = run_aggregate(LabelFiles(paths=[path.parent / "people.csv"], gold=path))
+    json.dumps(to_json(result), allow_nan=False)
+
+
 IDS = np.array(["a", "b", "c", "d"])
 
 
 def readers() -> list[Reader]:
     """Return every reader with valid files."""
-    return [*_table_readers(), *_file_readers()]
+    return [*_table_readers(), *_file_readers(), *_command_readers()]
 
 
 def _features() -> dict[str, Any]:
@@ -252,4 +317,23 @@ def _file_readers() -> list[Reader]:
         Reader("kept embeddings", embeddings(), _find_embeddings),
         Reader("experiments", experiment(), _read_experiment),
         Reader("inference", {"inference.safetensors": SHIPPED.read_bytes()}, load_network),
+    ]
+
+
+def _command_readers() -> list[Reader]:
+    """Return commands that combine several files, or read a kind of their own."""
+    people = {"people.csv": as_file(long_table(), "csv")}
+    costs = pd.DataFrame({"annotator": ["ann0", "ann1", "others"], "cost": [0.5, 0.25, 1]})
+    gold = pd.DataFrame({"item": ["000.png", "001.png", "003.png"], "truth": ["cat", "dog", "owl"]})
+    every = ("csv", "jsonl", "parquet", "xlsx")
+    return [
+        Reader(
+            "comparisons", tables(votes(), "votes", *every, "json") | tables(votes(), "loose", "csv", "jsonl"), _rank
+        ),
+        Reader("models judged", judged(), _judge),
+        Reader("groups", grouped(), _slice),
+        Reader("questions", asked(), _ask),
+        Reader("label times", tables(dated_table(), "dated", *every), _report_times),
+        Reader("costs", tables(costs, "costs", *every), _count_costs, people),
+        Reader("known labels", tables(gold, "gold", *every), _aggregate_with_gold, people),
     ]

@@ -162,6 +162,80 @@ def regions() -> dict[str, bytes]:
     return files | {"studio.json": json.dumps(STUDIO_REGIONS).encode(), "coco.json": json.dumps(COCO).encode()}
 
 
+def votes() -> pd.DataFrame:
+    """Return pairwise preferences."""
+    rows = [("gpt", "alpaca", "model_a", "ann"), ("alpaca", "gpt", "model_a", "bob"), ("gpt", "vicuna", "tie", "ann")]
+    return pd.DataFrame(
+        [*rows, ("vicuna", "alpaca", "model_b", "bob")] * 2, columns=["model_a", "model_b", "winner", "judge"]
+    )
+
+
+def dated_table() -> pd.DataFrame:
+    """Return labels with dates of which one is open, durations, a language and a question."""
+    table = long_table()
+    n = len(table)
+    minutes = pd.Series(pd.date_range("2026-03-01 09:00", periods=n, freq="7h"))
+    return table.assign(
+        created_at=minutes.dt.strftime("%d/%m/%Y %H:%M"),
+        duration=[3.5 + i % 4 for i in range(n)],
+        language=["en" if i % 2 else "de" for i in range(n)],
+    )
+
+
+def judged() -> dict[str, bytes]:
+    """Return a log of two models, labels of three people, known labels and costs."""
+    table = long_table()
+    items = sorted(set(table["item"]))
+    log = [
+        {"model": model, "item": item, "verdict": "cat" if (i + shift) % 3 else "dog"}
+        for shift, model in enumerate(("big", "small"))
+        for i, item in enumerate(items)
+    ]
+    known = pd.DataFrame({"item": items[:3], "truth": ["cat", "dog", "dog"]})
+    costs = pd.DataFrame({"annotator": ["ann0", "big", "others"], "cost": [0.5, 0.01, 0.3]})
+    return {
+        "verdicts.jsonl": lines(log).encode(),
+        "people.csv": as_file(table, "csv"),
+        "known.csv": as_file(known, "csv"),
+        "costs.csv": as_file(costs, "csv"),
+    }
+
+
+def grouped() -> dict[str, bytes]:
+    """Return labels with a language, and tables of items and people."""
+    table = dated_table().drop(columns=["created_at", "duration"])
+    items = pd.DataFrame({"item": sorted(set(table["item"])), "length": ["long", "short", "long", "short", "long"]})
+    people = pd.DataFrame({"annotator": ["ann0", "ann1", "ann2"], "country": ["NL", "PL", "NL"]})
+    return {
+        "labels.csv": as_file(table, "csv"),
+        "items.csv": as_file(items, "csv"),
+        "people.csv": as_file(people, "csv"),
+    }
+
+
+def asked() -> dict[str, bytes]:
+    """Return answers to two questions as a long and a wide table, and as an export."""
+    table = long_table().rename(columns={"label": "animal"}).assign(size=["big", "small", "big"] * 5)
+    long = table.melt(["item", "annotator"], var_name="question", value_name="answer")
+    records = [
+        {
+            "id": item,
+            "fields": {"text": f"text of {item}"},
+            "responses": {
+                name: [{"value": row[name], "user_id": row["annotator"]} for row in group.to_dict("records")]
+                for name in ("animal", "size")
+            },
+        }
+        for item, group in table.groupby("item")
+    ]
+    return {
+        "long.csv": as_file(long, "csv"),
+        "long.jsonl": as_file(long, "jsonl"),
+        "wide.csv": as_file(table, "csv"),
+        "argilla.json": json.dumps(records).encode(),
+    }
+
+
 def journal() -> dict[str, bytes]:
     """Return the journal of a service, with changed and withdrawn answers."""
     with tempfile.TemporaryDirectory() as folder:

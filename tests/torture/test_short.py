@@ -15,6 +15,7 @@ NAMES = (  # of `readers`, whose files take seconds to make
     "labels, long",
     "labels, wide",
     "labels of tools",
+    "regions",
     "gold",
     "features",
     "texts",
@@ -31,6 +32,13 @@ NAMES = (  # of `readers`, whose files take seconds to make
     "kept embeddings",
     "experiments",
     "inference",
+    "comparisons",
+    "models judged",
+    "groups",
+    "questions",
+    "label times",
+    "costs",
+    "known labels",
 )
 
 

@@ -38,7 +38,14 @@ READ = (  # the arguments of `read_parts`
     *("skip_bad", "since", "batch"),
 )
 MOST_BYTES = 50 * 2**20  # of files that are read again to find all problems
+MOST_WIDTH = 5_000  # columns of such a file
 AT_ONCE = 20_000  # items per piece; the embeddings of a piece are in memory
+
+
+def _is_wide(path: Path) -> bool:
+    with path.open("rb") as file:
+        header = file.readline(2**20)
+    return max(map(header.count, (b",", b";", b"\t"))) > MOST_WIDTH
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,8 @@ class LabelFiles(ReadingOptions):
 
     def _explain(self, error: CrowdshotError) -> None:
         """Add all other problems of the files to an error, and the options that solve all of them."""
-        if sum(path.stat().st_size for path in self.paths if path.is_file()) > MOST_BYTES:
+        files = [path for path in self.paths if path.is_file()]
+        if sum(path.stat().st_size for path in files) > MOST_BYTES or any(map(_is_wide, files)):
             return
         found = self.diagnose()
         if found.error is None or found.error.message != error.message:

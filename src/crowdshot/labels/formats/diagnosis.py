@@ -8,6 +8,7 @@ placeholder. Columns are recognised from their content by `guess_columns`.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,12 +215,16 @@ def guess_columns(table: Table, named: Mapping[str, str] | None = None) -> dict[
     """
     named = dict(named or {})
     header = table.header
-    places = [place for place, name in enumerate(header) if name and header.count(name) == 1]
+    numbers = Counter(header)
+    places = [place for place, name in enumerate(header) if name and numbers[name] == 1]
     cells = {header[place]: _filled(cells_of(table, place)[:ROWS]) for place in places}
     if not cells.keys() >= set(named.values()):  # another file may have these columns
         return None
     times = {table.header[place] for place in time_columns(table, [])}
-    known = {role: [named[role]] if role in named else _usual(role, table) for role in Columns._fields}
+    if any(role in Columns._fields and name not in cells for role, name in named.items()):
+        return None
+    usual = {role: [name for name in _usual(role, table) if name in cells] for role in Columns._fields}
+    known = {role: [named[role]] if role in named else usual[role] for role in Columns._fields}
     free = [name for name in cells if _may_be_id(cells[name]) and name not in times and plain(name) not in TRUTH]
     taken = {name for names in known.values() for name in names if len(names) == 1}
     free = [name for name in free if name not in taken][:MOST_COLUMNS]
@@ -294,7 +299,8 @@ def _agreement(item: Any, label: Any) -> float:
 def guess_wide(table: Table) -> tuple[str | None, list[str]]:
     """Return the item column and the annotators' columns of a table with a row for each item; None, [] if unclear."""
     people = linked_columns(table, range(len(table.header)))
-    others = [place for place in range(len(table.header)) if place not in people]
+    linked = set(people)
+    others = [place for place in range(len(table.header)) if place not in linked]
     unique = [place for place in others if len(set(words := cells_of(table, place))) == len(words) > 1 and all(words)]
     if len(people) < 2 or not unique:
         return None, []
