@@ -290,3 +290,13 @@ def test_columns_that_only_some_files_have(tmp_path):
     assert done.returncode == 2
     assert "corrections.csv has no column" in done.stderr
     assert not (tmp_path / "c.csv").exists()
+
+
+@pytest.mark.parametrize(("place", "pattern"), [("lea.jsonl", "*.jsonl"), ("lea/annotated.jsonl", "*/*.jsonl")])
+def test_a_folder_of_exports_is_named_by_a_pattern(tmp_path, place, pattern):
+    file = tmp_path / "doccano" / place
+    file.parent.mkdir(parents=True)
+    file.write_text('{"id": 1, "text": "a", "label": ["kind"]}\n')
+    done = run(tmp_path, "aggregate", "doccano", "--out", "c.csv")
+    assert done.returncode == 2
+    assert f"doccano/{pattern}" in done.stderr

@@ -96,10 +96,14 @@ class PanelCommand(TyperCommand):
 
 
 def _refuse_repeated(ctx: Any, typed: Sequence[Any]) -> None:
-    """Refuse an option that is given twice, because all values but the last would be ignored."""
-    for option in typed:
-        single = option.param_type_name == "option" and not (option.is_flag or option.multiple or option.count)
-        if single and sum(each is option for each in typed) > 1:
+    """Refuse an input or a list that is given twice, because all values but the last would be ignored.
+
+    A script may repeat other options, such as a number, to override them.
+    """
+    for option in [each for each in typed if each.param_type_name == "option"]:
+        is_list = "," in (getattr(option, "metavar", None) or "")
+        is_input = getattr(option, "rich_help_panel", None) in (INPUT, READING)
+        if (is_list or is_input) and not (option.is_flag or option.multiple) and typed.count(option) > 1:
             message = "The option is given more than once, but only its last value would count. Give it once."
             raise typer.BadParameter(message, ctx, option)
 

@@ -24,6 +24,7 @@ PICTURES = (*sorted(IMAGE_SUFFIXES), ".svg")  # formats that label tools show, i
 ENDINGS = tuple(IMAGE_SUFFIXES)
 LONGEST_ENDING = max(map(len, ENDINGS))
 LONGEST_PATH = 1_000  # characters
+EXPORTS = (".json", ".jsonl", ".ndjson", ".xml", ".xlsx", ".zip")  # endings of files that are read one by one
 TABLES = (".parquet", ".csv", ".tsv", ".txt")  # endings of the files that are read from a folder of tables
 LONGEST = 120  # bytes of a safe name, which leaves room for a number and an ending
 FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')  # characters that some system forbids in names
@@ -95,6 +96,15 @@ def _missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
+def _of_exports(folder: Path) -> str | None:
+    """Return how to name the exports of a label tool in a folder or in its folders, None if there are none."""
+    for level in ("*", "*/*"):
+        endings = sorted({file.suffix for file in folder.glob(level) if file.suffix.lower() in EXPORTS})
+        if endings:
+            return f"Use {folder}/{level}{endings[0]} to read the exports in it"
+    return None
+
+
 def expand(patterns: Sequence[Path]) -> list[Path]:
     """Replace folders by the tables in them and patterns by the files that match, each sorted by name."""
     out: list[Path] = []
@@ -103,7 +113,10 @@ def expand(patterns: Sequence[Path]) -> list[Path]:
             found = sorted(file for file in pattern.iterdir() if file.suffix.lower() in TABLES)
             if not found:
                 raise CrowdshotError(
-                    "has no file of labels", where=pattern, expected=f"files that end in {listing(TABLES)}"
+                    "has no file of labels",
+                    where=pattern,
+                    expected=f"files that end in {listing(TABLES)}",
+                    hint=_of_exports(pattern),
                 )
         elif pattern.exists() or not glob.has_magic(str(pattern)):
             found = [pattern]

@@ -335,10 +335,10 @@ def _as_classes(truths: Mapping[str, str], found: Results, source: Path, allow_o
     strange = sorted(set(words) - singles)
     if strange and not allow_others:
         similar = difflib.get_close_matches(strange[0], sorted(singles), 1)
-        meant = f" Did you mean {similar[0]!r} for {strange[0]!r}?" if similar else ""
+        meant = f" ({strange[0]!r} may be {similar[0]!r})" if similar else ""
         raise CrowdshotError(
             f"has {counted(len(strange), 'true labels')} that {'is' if len(strange) == 1 else 'are'} no class:"
-            f" {listing(strange, 5)}.{meant}",
+            f" {listing(strange, 5)}{meant}",
             where=source,
             found=strange[:10],
             expected=f"one of {listing(sorted(singles), 10)}",

@@ -218,8 +218,6 @@ def guess_columns(table: Table, named: Mapping[str, str] | None = None) -> dict[
     numbers = Counter(header)
     places = [place for place, name in enumerate(header) if name and numbers[name] == 1]
     cells = {header[place]: _filled(cells_of(table, place)[:ROWS]) for place in places}
-    if not cells.keys() >= set(named.values()):  # another file may have these columns
-        return None
     times = {table.header[place] for place in time_columns(table, [])}
     if any(role in Columns._fields and name not in cells for role, name in named.items()):
         return None
