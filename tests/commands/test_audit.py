@@ -75,7 +75,7 @@ def fill(desk: Path, change: Any = None) -> pd.DataFrame:
 
 
 def test_a_sample_is_drawn_filled_in_evaluated_and_shown(desk: Path, browser: Any) -> None:
-    drawn = run(desk, "--sample", 60)
+    drawn = run(desk, "--sample", 60, "--seed", 1)
     consensus = pd.read_csv(desk / "results" / "consensus.csv", dtype={"Bild": str})
     accepted = consensus[consensus["confidence"] >= 0.9]
     assert drawn["accepted"] == len(accepted)
