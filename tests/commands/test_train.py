@@ -55,7 +55,8 @@ def typed(settings):
     return [word for k, v in words.items() for word in (f"--{k.replace('_', '-')}", v)]
 
 
-OPTIONS = typed({**SETTINGS, **NETWORK, "objective": "mixture"})
+USUAL = {**SETTINGS, **NETWORK, "objective": "mixture"}
+OPTIONS = typed(USUAL)
 
 
 def train_encoder(source, out, recipe, others=(), **given):
@@ -252,7 +253,8 @@ def test_a_head_on_a_backbone_includes_standardisation(tmp_path, monkeypatch):
     ],
 )
 def test_bad_options(source, tmp_path, options, sentence):
-    result = call(source, "--out", tmp_path / "out", *OPTIONS, *options)
+    usual = {name: value for name, value in USUAL.items() if f"--{name.replace('_', '-')}" not in options}
+    result = call(source, "--out", tmp_path / "out", *typed(usual), *options)
     assert result.exit_code == 2
     assert sentence in result.output
     assert list(tmp_path.iterdir()) == []
