@@ -75,7 +75,7 @@ def fill(desk: Path, change: Any = None) -> pd.DataFrame:
 
 
 def test_a_sample_is_drawn_filled_in_evaluated_and_shown(desk: Path, browser: Any) -> None:
-    drawn = run(desk, "--sample", 60, "--seed", 1)
+    drawn = run(desk, "--sample", 60)
     consensus = pd.read_csv(desk / "results" / "consensus.csv", dtype={"Bild": str})
     accepted = consensus[consensus["confidence"] >= 0.9]
     assert drawn["accepted"] == len(accepted)
@@ -93,7 +93,8 @@ def test_a_sample_is_drawn_filled_in_evaluated_and_shown(desk: Path, browser: An
     overall = found["estimates"][0]
     assert (overall["checked"], overall["right"]) == (60, 60 - len(wrong))
     actual = np.mean([labels[item] == truth_of(item) for item in accepted["Bild"]])
-    assert overall["low"] < actual < overall["high"] < overall["confidence"]
+    assert overall["low"] < actual < overall["high"]
+    assert overall["right"] / overall["checked"] < overall["confidence"]  # people share mistakes
 
     before = pd.read_csv(desk / "results" / "consensus.csv")
     found = run(desk, "--checked", "audit.csv", "--update")
