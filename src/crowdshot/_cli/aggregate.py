@@ -106,12 +106,12 @@ def run_aggregate(
     cost : mapping or Path, optional
         The cost of a label of each annotator; see `crowdshot.labels.label_costs`.
     """
-    from crowdshot.io.atomic import check_folder
+    from crowdshot.io.atomic import check_folder, write_files
     from crowdshot.labels.aggregation import aggregate_labels
     from crowdshot.labels.annotator_quality import by_risk, check_min_accuracy, judge
     from crowdshot.labels.working_times import with_working_times, working_table
     from crowdshot.report import summary
-    from crowdshot.report.result_tables import with_others
+    from crowdshot.report.result_tables import likeliest_table, with_others
 
     check_min_accuracy(min_accuracy)
     labels = labels.expanded()
@@ -134,8 +134,9 @@ def run_aggregate(
     table = _consensus_table(read, found, method)
     files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):
-        paths = {"out": out, "annotators": annotators, "top": likeliest}
-        _write_tables(found, table, with_others(_with_costs(timed, money), read.history), paths, top)
+        people_table = with_others(_with_costs(timed, money), read.history)
+        most_probable = likeliest_table(found.annotations, posterior, top)
+        write_files([(out, table), (annotators, people_table), (likeliest, most_probable)])
         if export is not None:
             from crowdshot.report.export import write_export
 
@@ -201,18 +202,14 @@ def _check_outputs(
     cost: Mapping[str, float] | Path | None,
 ) -> Path | None:
     """Refuse files that cannot be written; return the file of the long table that ``top`` requests."""
-    from crowdshot.io.atomic import check_folder, check_table
+    from crowdshot.io.atomic import check_folder, check_outputs
 
     if top and out is None:
         message = "needs an output file: its table is written next to that file"
         raise CrowdshotError(message, argument="top", found=top, hint=Use(out="FILE.csv"))
     likeliest = None if not top or out is None else out.with_name(f"{out.stem}.likeliest{out.suffix}")
-    for file in (out, annotators, likeliest):
-        if file is not None:
-            check_table(file, *labels.inputs, cost if isinstance(cost, Path) else None)
-    if out is not None and annotators is not None and out.resolve() == annotators.resolve():
-        message = f"is {annotators}, which is also the output file"
-        raise CrowdshotError(message, argument="annotators", found=annotators, expected="another file")
+    tables = {"out": out, "annotators": annotators, "top": likeliest}
+    check_outputs(tables, *labels.inputs, cost if isinstance(cost, Path) else None)
     if export is not None:
         export.check()
         check_folder(export.folder, overwrite=False)
@@ -229,26 +226,6 @@ def _consensus_table(read: LabelsRead, found: LabelsAggregated, method: str) -> 
     if method != "majority" or read.several:
         table = with_probabilities(table, found.names, found.probabilities)
     return table
-
-
-def _write_tables(
-    found: LabelsAggregated,
-    table: pd.DataFrame,
-    people: pd.DataFrame,
-    paths: dict[str, Path | None],
-    top: int,
-) -> None:
-    from crowdshot.io.atomic import write_file
-    from crowdshot.report.result_tables import likeliest_table
-
-    tables = {
-        "out": table,
-        "annotators": people,
-        "top": likeliest_table(found.annotations, found.consensus.probabilities, top),
-    }
-    for name, path in paths.items():
-        if path is not None:
-            write_file(path, tables[name])
 
 
 def _result(

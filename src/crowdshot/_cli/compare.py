@@ -9,7 +9,6 @@ import typer
 
 from crowdshot._cli.console import print_json
 from crowdshot._cli.options import AsJson
-from crowdshot.errors import CrowdshotError
 
 if TYPE_CHECKING:
     from crowdshot.report.round_comparison import Comparison
@@ -17,18 +16,15 @@ if TYPE_CHECKING:
 
 def run_compare(before: Path, after: Path, out: Path | None = None) -> Comparison:
     """Compare two folders of results, and write a page to ``out``."""
-    from crowdshot.io.atomic import check_file, replacing
+    from crowdshot.io.atomic import check_page, write_files
     from crowdshot.report.round_comparison import compare as compare_rounds
     from crowdshot.report.round_comparison import render
 
     if out is not None:
-        check_file(out)
-        if out.suffix.lower() not in (".html", ".htm"):
-            raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .html")
+        check_page(out, argument="out")
     found = compare_rounds(before, after)
     if out is not None:
-        with replacing(out) as temporary:
-            temporary.write_text(render(found), encoding="utf-8", newline="\n")
+        write_files([(out, render(found))])
     return found
 
 

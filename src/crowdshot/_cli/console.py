@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
@@ -179,6 +180,30 @@ def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" =
         write_csv(table, sys.stdout)
     else:
         typer.echo(summary.summarise(result))
+
+
+def print_tables(
+    facts: Mapping[str, Any],
+    tables: "Mapping[str, pd.DataFrame]",
+    files: Sequence[Path],
+    as_json: bool,
+    summary: str | None,
+) -> None:
+    """Print facts and tables as JSON, or else a summary and the files; without a summary the first table, as CSV."""
+    from crowdshot.io.atomic import write_csv
+    from crowdshot.report.summary import records
+
+    if as_json:
+        print_json({**facts, **{name: records(table) for name, table in tables.items()}, "files": files})
+    elif summary is None:
+        write_csv(next(iter(tables.values())), sys.stdout)
+    else:
+        print_lines(summary, *files)
+
+
+def print_lines(*lines: object) -> None:
+    """Print lines to stdout."""
+    typer.echo("\n".join(map(str, lines)))
 
 
 def print_json(result: Any, more: Mapping[str, Any] | None = None, err: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import note, print_json
+from crowdshot._cli.console import note, print_json, print_lines
 from crowdshot._cli.options import (
     METHOD,
     OUTPUT,
@@ -178,30 +177,18 @@ def judges(
     """
     import pandas as pd
 
-    from crowdshot.io.atomic import check_file, check_table, replacing, write_csv
+    from crowdshot.io.atomic import check_outputs, write_files
     from crowdshot.report import model_judging, summary
 
     label_files = reading.of(labels)
     inputs = [*label_files.inputs, *([cost] if isinstance(cost, Path) else [])]
-    if out is not None:
-        check_table(out, *inputs)
-    if page is not None:
-        check_file(page, *inputs)
-        if page.suffix.lower() not in (".html", ".htm"):
-            raise CrowdshotError(f"is {page}", argument="page", found=page, expected="a name that ends in .html")
+    files = check_outputs({"out": out}, *inputs, page=page)
     found = run_judges(label_files, models, people.value, promise, cost)
-    files = [file for file in (out, page) if file is not None]
-    with ExitStack() as stack:  # all files or none
-        if out is not None:
-            write_csv(pd.DataFrame(model_judging.table_of(found)), stack.enter_context(replacing(out)))
-        if page is not None:
-            text = model_judging.render_models(found)
-            stack.enter_context(replacing(page)).write_text(text, encoding="utf-8", newline="\n")
+    html = "" if page is None else model_judging.render_models(found)
+    write_files([(out, pd.DataFrame(model_judging.table_of(found))), (page, html)])
     for line in summary.left_out(found.left_out):
         note(f"left out: {line}")
     if as_json:
         print_json(replace(found, files=files))
-        return
-    typer.echo(model_judging.describe_models(found))
-    for file in files:
-        typer.echo(str(file))
+    else:
+        print_lines(model_judging.describe_models(found), *files)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import print_json
-from crowdshot._cli.options import OUTPUT, READING, AsJson, ExcelSafe, File, FromText, as_pairs, flat
-from crowdshot.errors import CrowdshotError
+from crowdshot._cli.console import print_tables
+from crowdshot._cli.options import READING, AnnotatorsOut, AsJson, ExcelSafe, File, FromText, Sheet, as_pairs, flat
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
@@ -55,17 +52,9 @@ def objects(
             rich_help_panel=READING,
         ),
     ] = None,
-    sheet: Annotated[
-        str | None,
-        typer.Option(
-            "--sheet", metavar="NAME", help="The sheet to read from a workbook with several.", rich_help_panel=READING
-        ),
-    ] = None,
+    sheet: Sheet = None,
     out: File = None,
-    annotators_out: Annotated[
-        Path | None,
-        typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
-    ] = None,
+    annotators_out: AnnotatorsOut = None,
     excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
@@ -74,32 +63,17 @@ def objects(
     Regions that overlap are the same object, with one region at most of each annotator. Each object gets a class, the
     median box or span, and the share of people who marked it.
     """
-    from crowdshot.io.atomic import check_table, replacing, write_csv
+    from crowdshot.io.atomic import check_outputs, write_files
     from crowdshot.labels.formats.regions import read_regions
     from crowdshot.labels.object_matching import find_objects
-    from crowdshot.report.summary import records
 
-    targets = [target for target in (out, annotators_out) if target is not None]
-    for target in targets:
-        check_table(target, *regions)
-    if len({target.resolve() for target in targets}) < len(targets):
-        raise CrowdshotError("is the file of the objects too", argument="annotators_out", expected="another file")
+    files = check_outputs({"out": out, "annotators_out": annotators_out}, *regions)
     with progress("matching"):
         found = find_objects(read_regions(regions, columns, sheet), overlap)
-    with ExitStack() as stack:  # all files or none
-        for file, table in ((out, found.objects), (annotators_out, found.annotators)):
-            if file is not None:
-                write_csv(table, stack.enter_context(replacing(file)))
-    if as_json:
-        tables = {"objects": records(found.objects), "annotators": records(found.annotators)}
-        facts = {"items": found.items, "agreement": found.agreement, "class_alpha": found.class_alpha}
-        print_json({**facts, **tables, "files": [str(target) for target in targets]})
-    elif out is None:
-        write_csv(found.objects, sys.stdout)
-    else:
-        typer.echo(_describe(found))
-        for target in targets:
-            typer.echo(str(target))
+    write_files([(out, found.objects), (annotators_out, found.annotators)])
+    facts = {"items": found.items, "agreement": found.agreement, "class_alpha": found.class_alpha}
+    tables = {"objects": found.objects, "annotators": found.annotators}
+    print_tables(facts, tables, files, as_json, None if out is None else _describe(found))
 
 
 def _describe(found: ObjectsFound) -> str:

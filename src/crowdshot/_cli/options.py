@@ -385,6 +385,21 @@ Processes = Annotated[
 ]
 
 
+AnnotatorsOut = Annotated[
+    Path | None,
+    typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option(
+        "--sheet",
+        metavar="NAME",
+        help="The sheet to read from a workbook with several tables.",
+        rich_help_panel=READING,
+    ),
+]
+
+
 class Engine(StrEnum):
     LOCAL = "local"
     RAY = "ray"
@@ -501,15 +516,7 @@ class ReadingOptions:
             rich_help_panel=READING,
         ),
     ] = None
-    sheet: Annotated[
-        str | None,
-        typer.Option(
-            "--sheet",
-            metavar="NAME",
-            help="The sheet to read from a workbook with several tables.",
-            rich_help_panel=READING,
-        ),
-    ] = None
+    sheet: Sheet = None
     annotator_columns: Annotated[
         Sequence[str],
         FromText(partial(as_names, "annotator_columns")),

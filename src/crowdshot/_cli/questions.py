@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,16 +194,16 @@ def _aggregate(
 def _write_overview(out: Path, result: QuestionsResult) -> list[Path]:
     import pandas as pd
 
-    from crowdshot.io.atomic import replacing, write_csv
+    from crowdshot.io.atomic import write_files
     from crowdshot.report import question_overview as overview
 
-    files = [out / name for name in (overview.PAGE, "questions.csv", "annotators.csv")]
-    with ExitStack() as stack:  # all files or none
-        page, questions, people = (stack.enter_context(replacing(file)) for file in files)
-        page.write_text(overview.render_questions(result), encoding="utf-8", newline="\n")
-        write_csv(pd.DataFrame(overview.question_rows(result)), questions)
-        write_csv(pd.DataFrame(overview.annotator_rows(result)), people)
-    return files
+    contents = {
+        out / overview.PAGE: overview.render_questions(result),
+        out / "questions.csv": pd.DataFrame(overview.question_rows(result)),
+        out / "annotators.csv": pd.DataFrame(overview.annotator_rows(result)),
+    }
+    write_files(contents.items())
+    return list(contents)
 
 
 @flat

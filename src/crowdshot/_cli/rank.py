@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -13,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import OUTPUT, READING, AsJson, ExcelSafe, File, FromText, as_pairs, flat
-from crowdshot.errors import CrowdshotError
+from crowdshot._cli.console import note, print_tables
+from crowdshot._cli.options import READING, AnnotatorsOut, AsJson, ExcelSafe, File, FromText, Sheet, as_pairs, flat
 
 if TYPE_CHECKING:
     from crowdshot.labels.preferences import Preferences, Side
@@ -62,12 +59,7 @@ def rank(
             rich_help_panel=READING,
         ),
     ] = None,
-    sheet: Annotated[
-        str | None,
-        typer.Option(
-            "--sheet", metavar="NAME", help="The sheet to read from a workbook with several.", rich_help_panel=READING
-        ),
-    ] = None,
+    sheet: Sheet = None,
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -77,10 +69,7 @@ def rank(
         ),
     ] = False,
     out: File = None,
-    annotators_out: Annotated[
-        Path | None,
-        typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
-    ] = None,
+    annotators_out: AnnotatorsOut = None,
     excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
@@ -88,38 +77,19 @@ def rank(
 
     Fits the Bradley-Terry model with a reliability of each annotator. Scores and ranks have 90 % intervals.
     """
-    from crowdshot.io.atomic import check_table, replacing, write_csv
+    from crowdshot.io.atomic import check_outputs, write_files
+    from crowdshot.io.json_text import to_json
     from crowdshot.labels import preferences
-    from crowdshot.report.summary import records
 
-    for target in (out, annotators_out):
-        if target is not None:
-            check_table(target, comparisons)
-    if out is not None and annotators_out is not None and out.resolve() == annotators_out.resolve():
-        raise CrowdshotError("is the file of the ranking too", argument="annotators_out", expected="another file")
+    files = check_outputs({"out": out, "annotators_out": annotators_out}, comparisons)
     side: Side | None = None if winner_is is None else "name" if winner_is is WinnerIs.NAME else "side"
     found = preferences.fit(comparisons, columns, winner_is=side, skip_bad=skip_bad, sheet=sheet)
     for reason, number in found.left_out_.items():
         note(f"left out: {number:,} {reason}")
-    with ExitStack() as stack:  # all files or none
-        for target, table in ((out, found.ranking_), (annotators_out, found.annotators_)):
-            if target is not None:
-                write_csv(table, stack.enter_context(replacing(target)))
-    if as_json:
-        from crowdshot.io.json_text import to_json
-
-        facts = {name.rstrip("_"): value for name, value in to_json(found).items()}
-        tables = {"ranking": records(found.ranking_), "annotators": records(found.annotators_)}
-        print_json(
-            {**facts, **tables, "files": [str(target) for target in (out, annotators_out) if target is not None]}
-        )
-    elif out is None:
-        write_csv(found.ranking_, sys.stdout)
-    else:
-        typer.echo(_describe(found))
-        for target in (out, annotators_out):
-            if target is not None:
-                typer.echo(str(target))
+    write_files([(out, found.ranking_), (annotators_out, found.annotators_)])
+    facts = {name.rstrip("_"): value for name, value in to_json(found).items()}
+    tables = {"ranking": found.ranking_, "annotators": found.annotators_}
+    print_tables(facts, tables, files, as_json, None if out is None else _describe(found))
 
 
 def _describe(found: Preferences) -> str:

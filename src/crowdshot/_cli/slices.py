@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import print_json
+from crowdshot._cli.console import print_json, print_lines
 from crowdshot._cli.options import INPUT, OUTPUT, AsJson, FromText, Labels, ReadingOptions, as_names, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
@@ -198,42 +197,18 @@ def slices(
     """
     import pandas as pd
 
-    from crowdshot.io.atomic import replacing, write_csv
+    from crowdshot.io.atomic import check_outputs, write_files
     from crowdshot.report import subgroup_page
 
     if not by:
         raise CrowdshotError("is missing", argument="by", expected="a column, such as language")
     label_files = reading.of(labels)
-    targets = _check_files(out, distributions, page, [*label_files.inputs, *filter(None, (items, people))])
-    found, table = run_slices(label_files, by, items, people)
-    with ExitStack() as stack:  # all files or none
-        if out is not None:
-            write_csv(pd.DataFrame(subgroup_page.slice_rows(found)), stack.enter_context(replacing(out)))
-        if distributions is not None:
-            write_csv(table, stack.enter_context(replacing(distributions)))
-        if page is not None:
-            text = subgroup_page.render_slices(found)
-            stack.enter_context(replacing(page)).write_text(text, encoding="utf-8", newline="\n")
+    tables = {"out": out, "distributions": distributions}
+    files = check_outputs(tables, *label_files.inputs, items, people, page=page)
+    found, shares = run_slices(label_files, by, items, people)
+    html = "" if page is None else subgroup_page.render_slices(found)
+    write_files([(out, pd.DataFrame(subgroup_page.slice_rows(found))), (distributions, shares), (page, html)])
     if as_json:
-        print_json(replace(found, files=targets))
-        return
-    typer.echo(subgroup_page.describe_slices(found))
-    for file in targets:
-        typer.echo(str(file))
-
-
-def _check_files(out: Path | None, distributions: Path | None, page: Path | None, inputs: Sequence[Path]) -> list[Path]:
-    """Refuse files that cannot be written; return those to write."""
-    from crowdshot.io.atomic import check_file, check_table
-
-    for file in (out, distributions):
-        if file is not None:
-            check_table(file, *inputs)
-    if page is not None:
-        check_file(page, *inputs)
-        if page.suffix.lower() not in (".html", ".htm"):
-            raise CrowdshotError(f"is {page}", argument="page", found=page, expected="a name that ends in .html")
-    if out is not None and distributions is not None and out.resolve() == distributions.resolve():
-        message = f"is {distributions}, which is also the table of groups"
-        raise CrowdshotError(message, argument="distributions", found=distributions, expected="another file")
-    return [file for file in (out, distributions, page) if file is not None]
+        print_json(replace(found, files=files))
+    else:
+        print_lines(subgroup_page.describe_slices(found), *files)

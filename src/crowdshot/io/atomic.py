@@ -15,8 +15,8 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2s
 from itertools import chain
 from pathlib import Path
@@ -35,6 +35,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 RESULTS = "results"  # base of the temporary name inside a folder that cannot be replaced itself
 OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of files that the process has open
 TABLES = ("", ".csv", ".txt")  # endings of CSV files
+PAGES = (".html", ".htm")
 
 Writers = Mapping[str, Callable[[Path], None]]
 """File name -> function that writes the file to the path that it gets."""
@@ -179,6 +180,19 @@ def write_file(out: Path, table: pd.DataFrame) -> None:
         write_csv(table, temporary)
 
 
+def write_files(contents: Iterable[tuple[Path | None, pd.DataFrame | str]]) -> None:
+    """Write tables to CSV files and texts to pages: all files or none. Contents without a file are skipped."""
+    with ExitStack() as stack:
+        for out, content in contents:
+            if out is None:
+                continue
+            temporary = stack.enter_context(replacing(out))
+            if isinstance(content, str):
+                temporary.write_text(content, encoding="utf-8", newline="\n")
+            else:
+                write_csv(content, temporary)
+
+
 def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
     """Return a writer of ``<name>.csv`` for each table, for `write_folder`."""
     return {f"{name}.csv": lambda path, table=table: write_csv(table, path) for name, table in tables.items()}  # type: ignore[misc]
@@ -216,6 +230,32 @@ def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABL
             found=out.suffix,
             expected="a name that ends in .csv, which spreadsheets open too",
         )
+
+
+def check_page(out: Path, *inputs: Path | None, argument: str = "page") -> None:
+    """Check an output file as `check_file` does, and that it has the name of an HTML file."""
+    check_file(out, *inputs)
+    if out.suffix.lower() not in PAGES:
+        raise CrowdshotError(f"is {out}", argument=argument, found=out, expected="a name that ends in .html")
+
+
+def check_outputs(tables: Mapping[str, Path | None], *inputs: Path | None, page: Path | None = None) -> list[Path]:
+    """Check the tables and the page that a command writes, and that all tables have files of their own.
+
+    The keys of ``tables`` are the arguments. Return the files that are not None, in this order, the page last.
+    """
+    files: list[Path] = []
+    for argument, out in tables.items():
+        if out is not None:
+            check_table(out, *inputs)
+            if out.resolve() in [file.resolve() for file in files]:
+                message = f"is {out}, which is also the file of another table"
+                raise CrowdshotError(message, argument=argument, found=out, expected="another file")
+            files.append(out)
+    if page is None:
+        return files
+    check_page(page, *inputs)
+    return [*files, page]
 
 
 def check_writable(file: Path) -> None:
