@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import handle_errors, print_json
-from crowdshot._cli.options import INPUT, OUTPUT, TRAINING, AsJson, PanelCommand, flat
+from crowdshot._cli.options import (
+    AsJson,
+    Checkpoint,
+    PanelCommand,
+    flat,
+    input_option,
+    output_option,
+    training_option,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command_line, listing, plural
 from crowdshot.io.json_text import INLINE, to_json
@@ -346,23 +354,20 @@ class ProjectOptions:
 
     projects: Annotated[
         Path | None,
-        typer.Option(
+        input_option(
             metavar="DIR",
             help="Finished projects to learn from, in addition to simulated annotators: a folder per project, with"
             " answers.csv (item, annotator, label) and truth.csv (item, truth).",
-            rich_help_panel=INPUT,
         ),
     ] = None
     leave_out: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,…|all", help="Projects for testing, not for training.", rich_help_panel=INPUT),
+        str | None, input_option(metavar="NAME,…|all", help="Projects for testing, not for training.")
     ] = None
     relatives: Annotated[
         str | None,
-        typer.Option(
+        input_option(
             metavar="A=B=C,…",
             help="Projects with common items or annotators, which cross-validation leaves out together.",
-            rich_help_panel=INPUT,
         ),
     ] = None
 
@@ -373,43 +378,28 @@ class TrainingOptions:
 
     fine_tune: Annotated[
         bool,
-        typer.Option(
+        training_option(
             "--fine-tune",
             help="Start from the shipped network (or --initial). Test by cross-validation over projects, and write"
             " nothing if the network is worse than the one it started from.",
-            rich_help_panel=TRAINING,
         ),
     ] = False
     iterations: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="The number of iterations (default: 500, or 200 with --fine-tune).",
-            show_default=False,
-            rich_help_panel=TRAINING,
+        training_option(
+            min=1, help="The number of iterations (default: 500, or 200 with --fine-tune).", show_default=False
         ),
     ] = None
-    seed: Annotated[
-        int, typer.Option(min=0, help="The random seed: the same seed gives the same result.", rich_help_panel=TRAINING)
-    ] = 0
-    initial: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A network to start from.", rich_help_panel=TRAINING)
-    ] = None
+    seed: Annotated[int, training_option(min=0, help="The random seed: the same seed gives the same result.")] = 0
+    initial: Annotated[Path | None, training_option(metavar="FILE", help="A network to start from.")] = None
 
 
 @flat
 def train_inference(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The network to write.", rich_help_panel=OUTPUT)],
+    out: Annotated[Path, output_option("--out", metavar="FILE", help="The network to write.")],
     data: ProjectOptions,
     training: TrainingOptions,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The file that stores progress (default: a file next to --out).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the network of `crowdshot aggregate`.

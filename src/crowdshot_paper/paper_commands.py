@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import handle_errors, note
-from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, TRAINING, PanelCommand, as_values, flat
+from crowdshot._cli.options import (
+    PanelCommand,
+    as_values,
+    computing_option,
+    flat,
+    input_option,
+    method_option,
+    output_option,
+    training_option,
+)
 from crowdshot.errors import CrowdshotError
 
 if TYPE_CHECKING:
@@ -42,14 +51,9 @@ Examples:
 ExperimentName = Annotated[
     str, typer.Argument(metavar="NAME,…", help="Experiments, as listed by `crowdshot paper list`, or all.")
 ]
-Results = Annotated[
-    Path, typer.Option(metavar="DIR", help="The folder of rows, tables and figures.", rich_help_panel=OUTPUT)
-]
+Results = Annotated[Path, output_option(metavar="DIR", help="The folder of rows, tables and figures.")]
 Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="Write to this folder instead, a subfolder per experiment.", rich_help_panel=OUTPUT
-    ),
+    Path | None, output_option(metavar="DIR", help="Write to this folder instead, a subfolder per experiment.")
 ]
 
 
@@ -57,31 +61,20 @@ Out = Annotated[
 class PartOptions:
     """Options that select a part of the experiments."""
 
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Datasets (default: all).", rich_help_panel=METHOD)
-    ] = None
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Methods (default: all).", rich_help_panel=METHOD)
-    ] = None
+    dataset: Annotated[str | None, method_option(metavar="NAME,…", help="Datasets (default: all).")] = None
+    methods: Annotated[str | None, method_option(metavar="NAME,…", help="Methods (default: all).")] = None
     only: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            help="Only candidates with these settings, such as steps=2,b=100.",
-            rich_help_panel=METHOD,
-        ),
+        method_option(metavar="NAME=VALUE,…", help="Only candidates with these settings, such as steps=2,b=100."),
     ] = None
     cells: Annotated[
         str | None,
-        typer.Option(
+        method_option(
             metavar="NxR,…",
             help="Cells by support items and annotators (0: real annotators), such as 4x3,20x7 (default: all).",
-            rich_help_panel=METHOD,
         ),
     ] = None
-    splits: Annotated[
-        str | None, typer.Option(metavar="A:B", help="A range of splits (default: 0:4).", rich_help_panel=METHOD)
-    ] = None
+    splits: Annotated[str | None, method_option(metavar="A:B", help="A range of splits (default: 0:4).")] = None
 
 
 @dataclass(frozen=True)
@@ -90,36 +83,25 @@ class SizeOptions:
 
     episodes: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Episodes per cell, for validation and test (default: as in the paper).",
-            show_default=False,
-            rich_help_panel=TRAINING,
+        training_option(
+            min=1, help="Episodes per cell, for validation and test (default: as in the paper).", show_default=False
         ),
     ] = None
     iterations: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Iterations of meta-training (default: as in the paper).",
-            show_default=False,
-            rich_help_panel=TRAINING,
-        ),
+        training_option(min=1, help="Iterations of meta-training (default: as in the paper).", show_default=False),
     ] = None
     precision: Annotated[
         str | None,
-        typer.Option(
+        training_option(
             metavar="float32|bfloat16",
             help="The precision of meta-training on a GPU (default: depends on the dataset).",
-            rich_help_panel=TRAINING,
         ),
     ] = None
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick",
-            help="Test that everything runs, in toy size on random data. The numbers mean nothing.",
-            rich_help_panel=COMPUTING,
+        computing_option(
+            "--quick", help="Test that everything runs, in toy size on random data. The numbers mean nothing."
         ),
     ] = False
 
@@ -130,24 +112,16 @@ class ComputingOptions:
 
     device: Annotated[
         str,
-        typer.Option(
-            metavar="auto|cpu|cuda|…",
-            help="The device, or several to use at once, such as cuda:0,cuda:1 or cpu*4.",
-            rich_help_panel=COMPUTING,
+        computing_option(
+            metavar="auto|cpu|cuda|…", help="The device, or several to use at once, such as cuda:0,cuda:1 or cpu*4."
         ),
     ] = "auto"
-    on_ray: Annotated[
-        bool, typer.Option("--ray", help="Distribute work over a Ray cluster (extra: ray).", rich_help_panel=COMPUTING)
-    ] = False
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="A folder with a folder per dataset.", rich_help_panel=INPUT)
-    ] = Path("data")
-    download: Annotated[
-        bool, typer.Option("--download", help="Download missing datasets where possible.", rich_help_panel=INPUT)
-    ] = False
-    work: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder of encoders and checkpoints.", rich_help_panel=OUTPUT)
-    ] = Path("runs/paper")
+    on_ray: Annotated[bool, computing_option("--ray", help="Distribute work over a Ray cluster (extra: ray).")] = False
+    data: Annotated[Path, input_option(metavar="DIR", help="A folder with a folder per dataset.")] = Path("data")
+    download: Annotated[bool, input_option("--download", help="Download missing datasets where possible.")] = False
+    work: Annotated[Path, output_option(metavar="DIR", help="The folder of encoders and checkpoints.")] = Path(
+        "runs/paper"
+    )
 
 
 @flat
@@ -157,9 +131,7 @@ def run(
     size: SizeOptions,
     computing: ComputingOptions,
     results: Results = Path("results"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be run, and stop.", rich_help_panel=COMPUTING)
-    ] = False,
+    dry_run: Annotated[bool, computing_option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
     """Run an experiment, or the rest of it: rows that exist are not computed again."""
     from crowdshot.formatting import counted
@@ -243,21 +215,15 @@ def figures(
     out: Out = None,
     work: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR",
-            help="The folder of encoders, which `embedding` and `confusion` need the first time.",
-            rich_help_panel=INPUT,
+        input_option(
+            metavar="DIR", help="The folder of encoders, which `embedding` and `confusion` need the first time."
         ),
     ] = Path("runs/paper"),
     data: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="The folder of datasets, for `embedding` and `confusion`.", rich_help_panel=INPUT
-        ),
+        Path, input_option(metavar="DIR", help="The folder of datasets, for `embedding` and `confusion`.")
     ] = Path("data"),
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Draw `embedding` and `confusion` from a `run --quick`.", rich_help_panel=INPUT),
+        bool, input_option("--quick", help="Draw `embedding` and `confusion` from a `run --quick`.")
     ] = False,
 ) -> None:
     """Draw the paper's figures from stored rows, as PNG and SVG. The paper's own numbers are drawn hollow."""
@@ -276,13 +242,9 @@ def compare(
         Path, typer.Argument(metavar="B", help="Another folder, such as that of a second training or version.")
     ],
     methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,…", help="Methods (default: all in both folders).", rich_help_panel=METHOD),
+        str | None, method_option(metavar="NAME,…", help="Methods (default: all in both folders).")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Write a table with a row per cell.", rich_help_panel=OUTPUT),
-    ] = None,
+    out: Annotated[Path | None, output_option(metavar="FILE.csv", help="Write a table with a row per cell.")] = None,
 ) -> None:
     """Compare two result folders: the difference B - A ± standard error for each common cell, paired by episode."""
     from crowdshot.io.atomic import replacing
@@ -297,9 +259,7 @@ def compare(
 
 
 def list_experiments(
-    work: Annotated[Path, typer.Option(metavar="DIR", help="A folder with encoders.", rich_help_panel=INPUT)] = Path(
-        "results"
-    ),
+    work: Annotated[Path, input_option(metavar="DIR", help="A folder with encoders.")] = Path("results"),
 ) -> None:
     """List the experiments with their data, their estimated time, and the methods whose encoders exist."""
     from crowdshot_paper import encoder_plan

@@ -19,12 +19,13 @@ from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from crowdshot._cli import train
-from crowdshot._cli.inputs import Network, TrainingFiles
 from crowdshot._cli.main import app
+from crowdshot._cli.train import Network, TrainingFiles
 from crowdshot.encoders import encoder_files
 from crowdshot.encoders.encoder_files import load_encoder
 from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.atomic import MACHINE
 from crowdshot.methods import CrowdEpisodes
 from crowdshot.training import distributed, sources
 from crowdshot.training.encoder_scores import embedded, score_table
@@ -294,7 +295,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_continues(source, tmp_p
     assert f"repeat the same command to continue from {out}.checkpoint" in result.output
     assert signal.getsignal(number) is usual
     assert not out.exists()
-    leftover = tmp_path / ".out.checkpoint.1234.tmp"  # as if killed while writing
+    leftover = tmp_path / f".out.checkpoint.{MACHINE}-99999999-00000000.tmp"  # as if killed while writing
     leftover.write_text("half")
 
     result = call(source, "--out", out, *OPTIONS)
@@ -330,7 +331,7 @@ import json, os, random, signal, sys, traceback
 from pathlib import Path
 import torch
 from crowdshot._cli import train
-from crowdshot._cli.inputs import Network, TrainingFiles
+from crowdshot._cli.train import Network, TrainingFiles
 from crowdshot.training import loop
 from crowdshot.training.recipe import Recipe
 

@@ -8,15 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
-    METHOD,
     METHODS_OF_AGGREGATE,
     MIN_ACCURACY,
     OTHERS,
-    OUTPUT,
     AllowOutside,
     AsJson,
     Copies,
@@ -38,6 +34,8 @@ from crowdshot._cli.options import (
     Threshold,
     as_settings,
     flat,
+    method_option,
+    output_option,
 )
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import command, in_a_terminal
@@ -303,16 +301,13 @@ def adapt(
     encoder: EncoderName = None,
     allow_outside: AllowOutside = False,
     method: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The learning method; see `crowdshot methods`.", rich_help_panel=METHOD),
+        str, method_option(metavar="NAME", help="The learning method; see `crowdshot methods`.")
     ] = "auto",
     settings: Annotated[
         Mapping[str, Any] | None,
         FromText(as_settings),
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            help="Settings of the method (default: those listed by `crowdshot methods`).",
-            rich_help_panel=METHOD,
+        method_option(
+            metavar="NAME=VALUE,…", help="Settings of the method (default: those listed by `crowdshot methods`)."
         ),
     ] = None,
     processes: Processes = 1,
@@ -321,17 +316,13 @@ def adapt(
     threshold: Threshold = 0.9,
     copies: Copies = False,
     anonymous: Annotated[
-        bool,
-        typer.Option(
-            "--anonymous", help="Replace the names of annotators by numbers in all output.", rich_help_panel=OUTPUT
-        ),
+        bool, output_option("--anonymous", help="Replace the names of annotators by numbers in all output.")
     ] = False,
     share: Annotated[
         bool,
-        typer.Option(
+        output_option(
             "--share",
             help="Write model.safetensors without labels, names of annotators, and ids and embeddings of items.",
-            rich_help_panel=OUTPUT,
         ),
     ] = False,
     min_accuracy: MinAccuracy = MIN_ACCURACY,

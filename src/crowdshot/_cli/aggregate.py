@@ -10,15 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from crowdshot._cli.console import note, print_result
 from crowdshot._cli.labels_report import Aggregated, ReportFolder, write_report
 from crowdshot._cli.options import (
-    COMPUTING,
-    METHOD,
     MIN_ACCURACY,
-    OUTPUT,
     AsJson,
     Cost,
     ExportFolder,
@@ -28,7 +23,10 @@ from crowdshot._cli.options import (
     Overwrite,
     ReadingOptions,
     Threshold,
+    computing_option,
     flat,
+    method_option,
+    output_option,
 )
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.progress import progress
@@ -487,68 +485,51 @@ def aggregate(
     labels: Labels,
     method: Annotated[
         Aggregator,
-        typer.Option(
+        method_option(
             help="learned: EM with weights that were learned from simulated annotators; shrunk: EM with fixed weights;"
             " one-coin: one accuracy per annotator; dawid-skene: a confusion matrix per annotator, for annotators with"
-            " many labels; majority: the majority vote; soft: the majority vote with the share of each class.",
-            rich_help_panel=METHOD,
+            " many labels; majority: the majority vote; soft: the majority vote with the share of each class."
         ),
     ] = Aggregator.LEARNED,
     steps: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="The maximal number of EM steps; learned and shrunk always take three.",
-            rich_help_panel=METHOD,
-        ),
+        int, method_option(min=1, help="The maximal number of EM steps; learned and shrunk always take three.")
     ] = STEPS,
     out: File = None,
     annotators: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Also write a table with the accuracy of each annotator.", rich_help_panel=OUTPUT
-        ),
+        Path | None, output_option(metavar="FILE", help="Also write a table with the accuracy of each annotator.")
     ] = None,
     top: Annotated[
         int,
-        typer.Option(
+        output_option(
             "--top",
             metavar="N",
             min=0,
             help="Also write the N most probable classes of each item, as a long table next to --out. Useful with many"
             " classes.",
-            rich_help_panel=OUTPUT,
         ),
     ] = 0,
     engine: Annotated[
         LabelsEngine | None,
-        typer.Option(
+        computing_option(
             help="Aggregate more labels than fit into memory, from CSV or Parquet: local, in processes on this"
             " machine; ray or spark, on a cluster. --out is then a folder of part-*.parquet files. An interrupted"
-            " command continues when it is repeated.",
-            rich_help_panel=COMPUTING,
+            " command continues when it is repeated."
         ),
     ] = None,
     memory: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="The memory that all processes of --engine may use.", rich_help_panel=COMPUTING
-        ),
+        str, computing_option(metavar="SIZE", help="The memory that all processes of --engine may use.")
     ] = "4GB",
     network: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A network that `crowdshot train-inference` wrote, in place of the shipped one.",
-            rich_help_panel=METHOD,
+        method_option(
+            metavar="FILE", help="A network that `crowdshot train-inference` wrote, in place of the shipped one."
         ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             metavar="DIR",
             help="Write a folder with a report to read in a browser, tables, and a feedback page for each annotator.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     overwrite: Overwrite = False,

@@ -32,12 +32,10 @@ def audit(
         Path, typer.Argument(metavar="FOLDER", help="The folder that `adapt` or `aggregate --report` wrote.")
     ],
     sample: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Draw N accepted items at random.", rich_help_panel=DRAWING),
+        int | None, typer.Option(min=1, metavar="N", help="Draw N accepted items at random.", rich_help_panel=DRAWING)
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option(metavar="FILE.csv", help="The table to fill in.", rich_help_panel=DRAWING),
+        Path, typer.Option(metavar="FILE.csv", help="The table to fill in.", rich_help_panel=DRAWING)
     ] = Path("audit.csv"),
     threshold: Annotated[
         float,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import OptionNames, print_json
-from crowdshot._cli.options import OUTPUT, AsJson, Labels, ReadingOptions, Texts, flat
+from crowdshot._cli.options import AsJson, Labels, ReadingOptions, Texts, flat, output_option
 from crowdshot.io.json_text import INLINE, OPTIONAL
 
 if TYPE_CHECKING:
@@ -232,18 +232,16 @@ def check(
     texts: Texts = None,
     write_names: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             metavar="FILE.csv",
             help="Write a table of the annotators for --names, which merges names that may be the same person's.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     write_rename: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             metavar="FILE.csv",
             help="Write a table of the labels for --rename, which merges labels that may mean the same.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, AllowOutside, AsJson, Engine, EngineName, Processes
+from crowdshot._cli.options import (
+    AllowOutside,
+    AsJson,
+    Engine,
+    EngineName,
+    Processes,
+    computing_option,
+    input_option,
+    method_option,
+    output_option,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
@@ -139,25 +149,14 @@ class EmbeddingPrecision(StrEnum):
 
 def embed(
     images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with one folder of images per class.")],
-    encoder: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The encoder; see `crowdshot encoders`.", rich_help_panel=METHOD)
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="FILE.npz", help="The file for ids, features and labels.", rich_help_panel=OUTPUT)
-    ],
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="The device that embeds images.", rich_help_panel=COMPUTING)
-    ] = "auto",
+    encoder: Annotated[str, method_option(metavar="NAME|FILE", help="The encoder; see `crowdshot encoders`.")],
+    out: Annotated[Path, output_option(metavar="FILE.npz", help="The file for ids, features and labels.")],
+    device: Annotated[str, computing_option(metavar="auto|cpu|cuda", help="The device that embeds images.")] = "auto",
     precision: Annotated[
         EmbeddingPrecision,
-        typer.Option(
-            help="float16: mixed precision on a GPU. It is faster, and features are nearly the same.",
-            rich_help_panel=COMPUTING,
-        ),
+        computing_option(help="float16: mixed precision on a GPU. It is faster, and features are nearly the same."),
     ] = EmbeddingPrecision.FLOAT32,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out unreadable images.", rich_help_panel=INPUT)
-    ] = False,
+    skip_bad: Annotated[bool, input_option("--skip-bad", help="Leave out unreadable images.")] = False,
     allow_outside: AllowOutside = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,

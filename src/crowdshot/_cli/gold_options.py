@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from crowdshot._cli.options import METHOD
+from crowdshot._cli.options import method_option
 
 if TYPE_CHECKING:
     from crowdshot.labels.gold_questions import GoldRule
@@ -19,31 +17,28 @@ class GoldOptions:
 
     gold_share: Annotated[
         float,
-        typer.Option(
+        method_option(
             "--gold-share",
             metavar="SHARE",
             help="Mix in questions about the items of --gold, as this share of all questions, like 0.1. Nobody can see"
             " which they are, or gets one twice.",
-            rich_help_panel=METHOD,
         ),
     ] = 0.0
     pause_below: Annotated[
         float | None,
-        typer.Option(
+        method_option(
             "--pause-below",
             metavar="SHARE",
             help="Ask no more questions of annotators who gave the right answer to less than this share of items with"
             " known answers, like 0.6.",
-            rich_help_panel=METHOD,
         ),
     ] = None
     after: Annotated[
         int,
-        typer.Option(
+        method_option(
             "--after",
             metavar="N",
             help="How many items with known answers somebody must have labelled before --pause-below applies.",
-            rich_help_panel=METHOD,
         ),
     ] = 10
 

@@ -9,12 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crowdshot._cli.console import note, print_json, print_lines
 from crowdshot._cli.options import (
-    METHOD,
-    OUTPUT,
     AsJson,
     Cost,
     FromText,
@@ -22,6 +18,8 @@ from crowdshot._cli.options import (
     ReadingOptions,
     as_names,
     flat,
+    method_option,
+    output_option,
 )
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
@@ -132,40 +130,33 @@ def judges(
     models: Annotated[
         Sequence[str],
         FromText(partial(as_names, "models", like="gpt-4o,llama-70b")),
-        typer.Option(
+        method_option(
             "--models",
             metavar="NAME,…",
             help="The annotators that are models; * is any text (default: the annotators of logs of judges).",
-            rich_help_panel=METHOD,
         ),
     ] = (),
     people: Annotated[
         People,
-        typer.Option(
+        method_option(
             "--people",
             help="Who the people are. The more they cost, the more a person may be better than the model: by 0.2 for"
             " experts, 0.15 for skilled people, 0.1 for crowd workers.",
-            rich_help_panel=METHOD,
         ),
     ] = People.CROWD,
     promise: Annotated[
         float,
-        typer.Option(
+        method_option(
             "--promise",
             metavar="P",
             help="The accuracy that models' labels should have, if models label first and people what is uncertain.",
-            rich_help_panel=METHOD,
         ),
     ] = 0.9,
     cost: Cost = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE.csv", help="Also write a row for each model.", rich_help_panel=OUTPUT),
+        Path | None, output_option("--out", metavar="FILE.csv", help="Also write a row for each model.")
     ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option("--page", metavar="FILE.html", help="Also write a page.", rich_help_panel=OUTPUT),
-    ] = None,
+    page: Annotated[Path | None, output_option("--page", metavar="FILE.html", help="Also write a page.")] = None,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,

@@ -9,13 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from crowdshot._cli.console import print_result
 from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
-    METHOD,
-    OUTPUT,
     AllowOutside,
     AsJson,
     EncoderName,
@@ -28,6 +24,8 @@ from crowdshot._cli.options import (
     as_available,
     as_costs,
     flat,
+    method_option,
+    output_option,
 )
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import apart, first, listing, show
@@ -518,12 +516,7 @@ Examples:
 def ask_next(
     labels: Labels,
     budget: Annotated[
-        float,
-        typer.Option(
-            metavar="N",
-            help="The number of labels to ask for, or with --cost their total cost.",
-            rich_help_panel=METHOD,
-        ),
+        float, method_option(metavar="N", help="The number of labels to ask for, or with --cost their total cost.")
     ] = 20,
     images: Images = None,
     features: Features = None,
@@ -533,50 +526,45 @@ def ask_next(
     cost: Annotated[
         Mapping[str, float] | Path | None,
         FromText(as_costs),
-        typer.Option(
+        method_option(
             metavar="NAME=COST,…|FILE",
             help="The cost of a label of each annotator, or a table with the columns annotator and cost. Annotators"
             " without a cost cost 1.",
-            rich_help_panel=METHOD,
         ),
     ] = None,
     most: Annotated[
         int | None,
-        typer.Option(
+        method_option(
             "--most",
             "--max-per-annotator",
             min=1,
             help="The maximal number of questions per annotator (default: a tenth of all questions, or an equal share"
             " if that is more).",
-            rich_help_panel=METHOD,
         ),
     ] = None,
     available: Annotated[
         Sequence[str] | Path | None,
         FromText(as_available),
-        typer.Option(
+        method_option(
             "--annotators-available",
             metavar="NAME,…|FILE",
             help="The annotators who can be asked (default: all whose labels depend on the items). Unknown names count"
             " as new annotators.",
-            rich_help_panel=METHOD,
         ),
     ] = None,
     stop_at: Annotated[
         float | None,
-        typer.Option(
+        method_option(
             metavar="SHARE",
             help="Forecast how many labels it takes until this share of the items is accepted, like 0.95.",
-            rich_help_panel=METHOD,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             metavar="FILE",
             help="The list to write: tasks for Label Studio if the name ends in .json, else CSV, with the current"
             " answers in a second file, FILE-consensus.csv (default: print CSV to stdout).",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: AsJson = False,

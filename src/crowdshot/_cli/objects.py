@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import print_tables
-from crowdshot._cli.options import READING, AnnotatorsOut, AsJson, ExcelSafe, File, FromText, Sheet, as_pairs, flat
+from crowdshot._cli.options import (
+    AnnotatorsOut,
+    AsJson,
+    ExcelSafe,
+    File,
+    FromText,
+    Sheet,
+    as_pairs,
+    flat,
+    reading_option,
+)
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
@@ -37,19 +47,13 @@ def objects(
         ),
     ],
     overlap: Annotated[
-        float,
-        typer.Option(
-            "--overlap", help="Least mean intersection over union of the regions of an object.", rich_help_panel=READING
-        ),
+        float, reading_option("--overlap", help="Least mean intersection over union of the regions of an object.")
     ] = 0.5,
     columns: Annotated[
         Mapping[str, str] | None,
         FromText(partial(as_pairs, "columns", keys=COLUMNS)),
-        typer.Option(
-            "--columns",
-            metavar="item=…,x=…",
-            help="The names of the columns, if crowdshot does not recognise them.",
-            rich_help_panel=READING,
+        reading_option(
+            "--columns", metavar="item=…,x=…", help="The names of the columns, if crowdshot does not recognise them."
         ),
     ] = None,
     sheet: Sheet = None,

@@ -23,7 +23,7 @@ from crowdshot.errors import CrowdshotError, closest
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
 
-# Titles of the panels, in the order of --help.
+# titles of the panels
 INPUT = "Input"
 READING = "Reading the labels"
 METHOD = "Method"
@@ -37,10 +37,20 @@ OUTPUT = "Output"
 DRAWING = "Drawing a sample"
 EVALUATING = "Evaluating it"
 OTHER = "Options"
+
+input_option = partial(typer.Option, rich_help_panel=INPUT)
+reading_option = partial(typer.Option, rich_help_panel=READING)
+method_option = partial(typer.Option, rich_help_panel=METHOD)
+episode_option = partial(typer.Option, rich_help_panel=EPISODES)
+training_option = partial(typer.Option, rich_help_panel=TRAINING)
+network_option = partial(typer.Option, rich_help_panel=NETWORK)
+computing_option = partial(typer.Option, rich_help_panel=COMPUTING)
+output_option = partial(typer.Option, rich_help_panel=OUTPUT)
+
 OTHERS = "others"  # in a list of costs, as in labels.label_costs, which would load numpy
 METHODS_OF_ADAPT = ("auto", "combined", "features", "labeling-search", "ours", "lrds")
 METHODS_OF_AGGREGATE = ("shrunk", "one-coin", "dawid-skene", "majority", "soft")
-PANELS = (
+PANELS = (  # in the order of --help
     "Arguments",
     INPUT,
     READING,
@@ -316,87 +326,66 @@ Labels = Annotated[
         metavar="LABELS", help="Labels: a table or an export of a label tool. Several files are joined into one."
     ),
 ]
-Images = Annotated[
-    Path | None, typer.Option("--images", metavar="DIR", help="A folder of images.", rich_help_panel=INPUT)
-]
+Images = Annotated[Path | None, input_option("--images", metavar="DIR", help="A folder of images.")]
 Features = Annotated[
     Path | None,
-    typer.Option(
+    input_option(
         "--features",
         metavar="FILE",
         help="Feature vectors, or a table of numbers and categories: CSV or Parquet with item ids in the first column,"
         " .npz with ids and features, or .npy with the items 0, 1, 2, ….",
-        rich_help_panel=INPUT,
     ),
 ]
 Texts = Annotated[
     Path | None,
-    typer.Option(
+    input_option(
         "--texts",
         metavar="FILE|DIR",
         help="Texts: a folder of .txt files, or CSV, JSON, Parquet or an export of a label tool with a column for the"
         " text and one for the item's id. The id is not needed if the labels name items by their text.",
-        rich_help_panel=INPUT,
     ),
 ]
 EncoderName = Annotated[
     str | None,
-    typer.Option(
+    method_option(
         "--encoder",
         metavar="NAME|FILE",
         help="The network that embeds items: a name listed by `crowdshot encoders`, a file that `crowdshot train`"
         " wrote, or a network of another library, like hf:facebook/dinov2-small.",
-        rich_help_panel=METHOD,
     ),
 ]
-Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.", rich_help_panel=OUTPUT)]
+Folder = Annotated[Path, output_option("--out", metavar="DIR", help="The folder to write.")]
 File = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", metavar="FILE.csv", help="The table to write (default: print it to stdout).", rich_help_panel=OUTPUT
-    ),
+    Path | None, output_option("--out", metavar="FILE.csv", help="The table to write (default: print it to stdout).")
 ]
 SkipBad = Annotated[
     bool,
-    typer.Option(
+    input_option(
         "--skip-bad",
         help="Leave out unreadable items, labels of missing items, and rows of labels without an item or annotator.",
-        rich_help_panel=INPUT,
     ),
 ]
 AllowOutside = Annotated[
     bool,
-    typer.Option(
+    method_option(
         "--allow-outside",
         help="Allow the file of a model or encoder to use a network of another library, which is then downloaded or"
         " read from another file. Only for files that you trust.",
-        rich_help_panel=METHOD,
     ),
 ]
 Processes = Annotated[
     int,
-    typer.Option(
-        "--processes",
-        metavar="N",
-        min=1,
-        help="The number of processes that embed images; each uses one core.",
-        rich_help_panel=COMPUTING,
+    computing_option(
+        "--processes", metavar="N", min=1, help="The number of processes that embed images; each uses one core."
     ),
 ]
 
 
 AnnotatorsOut = Annotated[
-    Path | None,
-    typer.Option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.", rich_help_panel=OUTPUT),
+    Path | None, output_option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.")
 ]
 Sheet = Annotated[
-    str | None,
-    typer.Option(
-        "--sheet",
-        metavar="NAME",
-        help="The sheet to read from a workbook with several tables.",
-        rich_help_panel=READING,
-    ),
+    str | None, reading_option("--sheet", metavar="NAME", help="The sheet to read from a workbook with several tables.")
 ]
 
 
@@ -406,12 +395,7 @@ class Engine(StrEnum):
 
 
 EngineName = Annotated[
-    Engine,
-    typer.Option(
-        "--engine",
-        help="Where the processes run: local, on this machine; ray, on a Ray cluster.",
-        rich_help_panel=COMPUTING,
-    ),
+    Engine, computing_option("--engine", help="Where the processes run: local, on this machine; ray, on a Ray cluster.")
 ]
 
 
@@ -425,60 +409,47 @@ def _guard(context: typer.Context, enabled: bool) -> bool:
 
 ExcelSafe = Annotated[
     bool,
-    typer.Option(
+    output_option(
         "--excel-safe",
         callback=_guard,
         help="Put ' in front of cells that a spreadsheet would execute (= + - @), and remove it when reading tables.",
-        rich_help_panel=OUTPUT,
     ),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Write into a folder that is not empty.", rich_help_panel=OUTPUT)
-]
+Overwrite = Annotated[bool, output_option("--overwrite", help="Write into a folder that is not empty.")]
 ExportFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--export",
-        metavar="DIR",
-        help="A folder for the confident items, in the formats of datasets and label tools.",
-        rich_help_panel=OUTPUT,
+    output_option(
+        "--export", metavar="DIR", help="A folder for the confident items, in the formats of datasets and label tools."
     ),
 ]
 Threshold = Annotated[
-    float,
-    typer.Option(
-        "--threshold",
-        metavar="P",
-        help="Export labels with at least this probability.",
-        rich_help_panel=OUTPUT,
-    ),
+    float, output_option("--threshold", metavar="P", help="Export labels with at least this probability.")
 ]
 MIN_ACCURACY = 0.7  # as in labels.annotator_quality, which would load numpy
 MinAccuracy = Annotated[
     float,
-    typer.Option(
+    output_option(
         "--min-accuracy",
         "--bar",
         metavar="P",
         help="The accuracy that an annotator should have. Annotators who are most likely below it come first.",
-        rich_help_panel=OUTPUT,
     ),
 ]
 Cost = Annotated[
     Mapping[str, float] | Path | None,
     FromText(as_prices),
-    typer.Option(
+    output_option(
         "--cost",
         metavar="C|NAME=C,…|FILE",
         help="The cost of a label: one number, or numbers of annotators, like gpt=0.002,others=0.1, or a table with the"
         " columns annotator and cost.",
-        rich_help_panel=OUTPUT,
     ),
 ]
-Copies = Annotated[
-    bool, typer.Option("--copies", help="Export copies of images instead of links.", rich_help_panel=OUTPUT)
+Copies = Annotated[bool, output_option("--copies", help="Export copies of images instead of links.")]
+Checkpoint = Annotated[
+    Path | None, output_option(metavar="FILE", help="The file that stores progress (default: a file next to --out).")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.", rich_help_panel=OUTPUT)]
+AsJson = Annotated[bool, output_option("--json", help="Print one JSON object, for scripts.")]
 Seed = Annotated[int, typer.Option(help="The random seed: the same seed gives the same result.")]
 
 
@@ -498,136 +469,111 @@ class ReadingOptions:
     columns: Annotated[
         Mapping[str, str] | None,
         FromText(as_columns),
-        typer.Option(
+        reading_option(
             "--columns",
             metavar="item=…,annotator=…,label=…",
             help="The names of the columns, if crowdshot does not recognise them; time=… names that of the times.",
-            rich_help_panel=READING,
         ),
     ] = None
     format_name: Annotated[
         str | None,
-        typer.Option(
+        reading_option(
             "--format",
             metavar="FORMAT",  # listing formats.FORMATS would load pandas for --help
             help="The format of LABELS, if it is not recognised: cvat, label-studio, argilla, prodigy, toloka, mturk,"
             " judges (verdicts of language models), wide (a column per annotator), turned (a row per annotator), long"
             " (a row per label).",
-            rich_help_panel=READING,
         ),
     ] = None
     sheet: Sheet = None
     annotator_columns: Annotated[
         Sequence[str],
         FromText(partial(as_names, "annotator_columns")),
-        typer.Option(
+        reading_option(
             "--annotator-columns",
             metavar="NAME,…",
             help="The annotators' columns in a table with one column per annotator (default: recognise them, and note"
             " which columns are ignored).",
-            rich_help_panel=READING,
         ),
     ] = ()
     rename: Annotated[
         Mapping[str, str] | Path | None,
         FromText(as_new_names),
-        typer.Option(
+        reading_option(
             "--rename",
             metavar="OLD=NEW,…|FILE",
             help="New names for labels, or a table with the columns old and new. An empty new name removes the label.",
-            rich_help_panel=READING,
         ),
     ] = None
     merge_case: Annotated[
-        bool,
-        typer.Option("--merge-case", help="Merge labels that differ only in case and spaces.", rich_help_panel=READING),
+        bool, reading_option("--merge-case", help="Merge labels that differ only in case and spaces.")
     ] = False
     names: Annotated[
         Mapping[str, str] | Path | None,
         FromText(partial(as_new_names, argument="names")),
-        typer.Option(
+        reading_option(
             "--names",
             metavar="OLD=NEW,…|FILE",
             help="New names for annotators, or a table with the columns annotator and name. Annotators with the same"
             " name are merged.",
-            rich_help_panel=READING,
         ),
     ] = None
     multi_label: Annotated[
-        bool,
-        typer.Option("--multi-label", help='Allow several labels per answer, like "cat;dog".', rich_help_panel=READING),
+        bool, reading_option("--multi-label", help='Allow several labels per answer, like "cat;dog".')
     ] = False
     ordered: Annotated[
         Sequence[str],
         FromText(partial(as_names, "ordered", like="low,medium,high")),
-        typer.Option(
-            "--ordered",
-            metavar="LOW,…,HIGH",
-            help="The classes in order, from the lowest to the highest.",
-            rich_help_panel=READING,
-        ),
+        reading_option("--ordered", metavar="LOW,…,HIGH", help="The classes in order, from the lowest to the highest."),
     ] = ()
     categories: Annotated[
         bool,
-        typer.Option(
-            "--categories",
-            help="Treat labels as names of classes, even if they look like measurements.",
-            rich_help_panel=READING,
-        ),
+        reading_option("--categories", help="Treat labels as names of classes, even if they look like measurements."),
     ] = False
     dates: Annotated[
         str | None,
-        typer.Option(
+        reading_option(
             "--dates",
             metavar="day-first|month-first",
             help="How to read dates such as 3/4/2026, if the files do not show it.",
-            rich_help_panel=READING,
         ),
     ] = None
     since: Annotated[
         str | None,
-        typer.Option(
+        reading_option(
             "--since",
             metavar="DATE",
             help="Read only labels given at this date (2026-03-04, or with a time of day) or later.",
-            rich_help_panel=READING,
         ),
     ] = None
     batch: Annotated[
         Mapping[str, str | None] | None,
         FromText(as_batch),
-        typer.Option(
+        reading_option(
             "--batch",
             metavar="COLUMN=VALUE,…",
             help="Read only rows with this value in a column; COLUMN alone lists its values.",
-            rich_help_panel=READING,
         ),
     ] = None
     leave_out: Annotated[
         Sequence[str],
         FromText(partial(as_names, "leave_out")),
-        typer.Option(
-            "--leave-out", metavar="NAME,…", help="Annotators whose labels are ignored.", rich_help_panel=READING
-        ),
+        reading_option("--leave-out", metavar="NAME,…", help="Annotators whose labels are ignored."),
     ] = ()
     skip_bad: SkipBad = False
     gold: Annotated[
         Path | None,
-        typer.Option(
-            "--gold",
-            metavar="FILE",
-            help="A table of items and their true labels, which are taken as certain.",
-            rich_help_panel=READING,
+        reading_option(
+            "--gold", metavar="FILE", help="A table of items and their true labels, which are taken as certain."
         ),
     ] = None
     history: Annotated[
         Path | None,
-        typer.Option(
+        reading_option(
             "--history",
             metavar="FILE",
             help="A table of how many labels of each annotator were right and wrong in earlier projects, with the"
             " columns annotator, right and wrong. annotators.csv of an earlier project is such a table.",
-            rich_help_panel=READING,
         ),
     ] = None
     excel_safe: ExcelSafe = False

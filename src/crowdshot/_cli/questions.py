@@ -14,7 +14,6 @@ import typer
 from crowdshot._cli.console import note, print_json
 from crowdshot._cli.labels_report import ReportFolder
 from crowdshot._cli.options import (
-    INPUT,
     MIN_ACCURACY,
     AsJson,
     Folder,
@@ -25,6 +24,7 @@ from crowdshot._cli.options import (
     ReadingOptions,
     as_names,
     flat,
+    input_option,
 )
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
@@ -213,20 +213,18 @@ def questions(
     questions: Annotated[
         Sequence[str],
         FromText(partial(as_names, "questions", like="colour,shape")),
-        typer.Option(
+        input_option(
             "--questions",
             metavar="NAME,…",
             help="The questions, or the columns with their labels (default: all that are recognised).",
-            rich_help_panel=INPUT,
         ),
     ] = (),
     by: Annotated[
         str | None,
-        typer.Option(
+        input_option(
             "--by",
             metavar="COLUMN",
             help="The column that says which question a row answers, if crowdshot does not recognise it.",
-            rich_help_panel=INPUT,
         ),
     ] = None,
     min_accuracy: MinAccuracy = MIN_ACCURACY,

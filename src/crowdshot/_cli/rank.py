@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_tables
-from crowdshot._cli.options import READING, AnnotatorsOut, AsJson, ExcelSafe, File, FromText, Sheet, as_pairs, flat
+from crowdshot._cli.options import (
+    AnnotatorsOut,
+    AsJson,
+    ExcelSafe,
+    File,
+    FromText,
+    Sheet,
+    as_pairs,
+    flat,
+    reading_option,
+)
 
 if TYPE_CHECKING:
     from crowdshot.labels.preferences import Preferences, Side
@@ -44,29 +54,22 @@ def rank(
     columns: Annotated[
         Mapping[str, str] | None,
         FromText(partial(as_pairs, "columns", keys=("first", "second", "winner", "annotator"))),
-        typer.Option(
+        reading_option(
             "--columns",
             metavar="first=…,second=…,winner=…,annotator=…",
             help="The names of the columns, if crowdshot does not recognise them.",
-            rich_help_panel=READING,
         ),
     ] = None,
     winner_is: Annotated[
         WinnerIs | None,
-        typer.Option(
+        reading_option(
             "--winner-is",
             help="Whether the winner is the name of an item, or a side such as model_a or 1 (default: recognise both).",
-            rich_help_panel=READING,
         ),
     ] = None,
     sheet: Sheet = None,
     skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Leave out rows without two different items or without an annotator.",
-            rich_help_panel=READING,
-        ),
+        bool, reading_option("--skip-bad", help="Leave out rows without two different items or without an annotator.")
     ] = False,
     out: File = None,
     annotators_out: AnnotatorsOut = None,

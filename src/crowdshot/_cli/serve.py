@@ -16,8 +16,6 @@ import typer
 from crowdshot._cli.console import warnings_as_notes
 from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
-    INPUT,
-    METHOD,
     SERVER,
     AllowOutside,
     EncoderName,
@@ -26,6 +24,8 @@ from crowdshot._cli.options import (
     ReadingOptions,
     Texts,
     flat,
+    input_option,
+    method_option,
 )
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.extras import require
@@ -328,12 +328,7 @@ def serve(
     ],
     labels: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--labels",
-            metavar="FILE|DIR",
-            help="Existing labels. The option can be repeated.",
-            rich_help_panel=INPUT,
-        ),
+        input_option("--labels", metavar="FILE|DIR", help="Existing labels. The option can be repeated."),
     ] = None,
     images: Images = None,
     features: Features = None,
@@ -341,10 +336,9 @@ def serve(
     encoder: EncoderName = None,
     model: Annotated[
         Path | None,
-        typer.Option(
+        method_option(
             metavar="FILE",
             help="A classifier that `adapt` wrote. Its encoder embeds the items; without items, it predicts new ones.",
-            rich_help_panel=METHOD,
         ),
     ] = None,
     host: Annotated[

@@ -8,10 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crowdshot._cli.console import print_json, print_lines
-from crowdshot._cli.options import INPUT, OUTPUT, AsJson, FromText, Labels, ReadingOptions, as_names, flat
+from crowdshot._cli.options import (
+    AsJson,
+    FromText,
+    Labels,
+    ReadingOptions,
+    as_names,
+    flat,
+    input_option,
+    output_option,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
@@ -154,38 +161,30 @@ def slices(
     by: Annotated[
         Sequence[str],
         FromText(partial(as_names, "by", like="language,country")),
-        typer.Option(
+        input_option(
             "--by",
             metavar="COLUMN,…",
             help="The property of items or people: a column of LABELS, of --items or of --people.",
-            rich_help_panel=INPUT,
         ),
     ] = (),
     items: Annotated[
-        Path | None,
-        typer.Option("--items", metavar="FILE", help="A table with a row for each item.", rich_help_panel=INPUT),
+        Path | None, input_option("--items", metavar="FILE", help="A table with a row for each item.")
     ] = None,
     people: Annotated[
-        Path | None,
-        typer.Option("--people", metavar="FILE", help="A table with a row for each annotator.", rich_help_panel=INPUT),
+        Path | None, input_option("--people", metavar="FILE", help="A table with a row for each annotator.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE.csv", help="Also write a row for each group.", rich_help_panel=OUTPUT),
+        Path | None, output_option("--out", metavar="FILE.csv", help="Also write a row for each group.")
     ] = None,
     distributions: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             "--distributions",
             metavar="FILE.csv",
             help="Also write the shares of the classes for each item and group of the last column.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option("--page", metavar="FILE.html", help="Also write a page.", rich_help_panel=OUTPUT),
-    ] = None,
+    page: Annotated[Path | None, output_option("--page", metavar="FILE.html", help="Also write a page.")] = None,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import glob
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crowdshot._cli.console import print_json
-from crowdshot._cli.options import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, AsJson, as_shares, flat
+from crowdshot._cli.options import (
+    AsJson,
+    Checkpoint,
+    FromText,
+    as_shares,
+    episode_option,
+    flat,
+    input_option,
+    network_option,
+    output_option,
+    training_option,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import about_duration, command_line
 from crowdshot.io.json_text import INLINE, OMITTED
 
 if TYPE_CHECKING:
-    from crowdshot._cli.inputs import Network, TrainingFiles
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.training.distributed import Processes
     from crowdshot.training.pools import ClassPool
@@ -32,6 +41,238 @@ if TYPE_CHECKING:
 
 
 LONG = 600  # seconds; slower training on a CPU prints alternatives
+
+# "\b" keeps the line breaks
+EXAMPLES = """\b
+Examples:
+  crowdshot train omniglot/images_background.zip --out omniglot.safetensors
+  crowdshot train photos.zip --out photos.safetensors --augment photo
+  crowdshot train photos.zip --out paper.safetensors --objective mixture --ways 2:8 --labels-per-item 2:3
+  crowdshot train features.npz --out head.safetensors --hidden none --embedding 128
+  torchrun --nproc-per-node 2 -m crowdshot train photos.zip --out photos.safetensors
+"""
+
+
+def as_numbers(argument: str, text: str, kind: type[int] | type[float] = int) -> list[Any]:
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        expected = "numbers like 2 or 1,2,3"
+        raise CrowdshotError(f"is {text!r}", argument=argument, found=text, expected=expected) from None
+
+
+def as_layers(text: str) -> list[int]:
+    return [] if text == "none" else as_numbers("hidden", text)
+
+
+class Prior(StrEnum):
+    PAPER = "paper"
+    SYMMETRIC = "symmetric"
+    DIAGONAL = "diagonal"
+    ONE_COIN = "one-coin"
+
+
+class Objective(StrEnum):
+    LABELINGS = "labelings"
+    MIXTURE = "mixture"
+    PROTOTYPICAL = "prototypical"
+    LNL = "lnl"
+    MAML = "maml"
+
+
+class Precision(StrEnum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+class Augment(StrEnum):
+    NONE = "none"
+    PHOTO = "photo"
+
+
+class Backbone(StrEnum):
+    LITE0 = "lite0"
+
+
+class Architecture(StrEnum):
+    CONV4 = "conv4"
+    MLP = "mlp"
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """The files of a training run, and the split of its classes."""
+
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="The training data: glyphs, a folder or zip file with one folder of images per class, or an .npz file"
+            " of images or features with labels.",
+        ),
+    ]
+    out: Annotated[Path, output_option("--out", metavar="FILE", help="The encoder to write.")]
+    annotations: Annotated[
+        Path | None,
+        input_option(
+            metavar="FILE",
+            help="Labels of real annotators for the items, used in place of simulated ones. Where training needs clean"
+            " labels, their consensus is used.",
+        ),
+    ] = None
+    image_size: Annotated[
+        int | None, input_option(help="Pixels per side (default: 28 for grey images, 84 for colour images).")
+    ] = None
+    rotate_classes: Annotated[
+        bool, input_option("--rotate-classes", help="Add classes of images rotated by 90, 180 and 270 degrees.")
+    ] = False
+    terms: Annotated[str | None, input_option(help="The licence of the training data, for the card.")] = None
+    validation_classes: Annotated[
+        int | None, input_option(min=2, help="The number of classes for validation (default: about one in seven).")
+    ] = None
+    test_classes: Annotated[
+        int, input_option(min=0, help="The number of classes for a final test. The card lists its scores.")
+    ] = 0
+    checkpoint: Checkpoint = None
+    checkpoint_every: Annotated[
+        int | None, training_option(min=1, help="Iterations between checkpoints (default: as --validate-every).")
+    ] = None
+    rival: Annotated[
+        Path | None,
+        output_option(
+            metavar="FILE",
+            help="Also train a prototypical network on clean labels, for comparison, and write it to this file.",
+        ),
+    ] = None
+
+    @property
+    def progress(self) -> Path:
+        """The checkpoint that exists while training runs."""
+        return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
+
+    @property
+    def history(self) -> Path:
+        return self.out.with_name(f"{self.out.stem}.history.csv")
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """The options for the `crowdshot.training.episodes.EpisodeShape`."""
+
+    ways: Annotated[
+        str | None,
+        episode_option(
+            metavar="A:B", help="The number of classes (default: up to 16 for the objective labelings, else 4)."
+        ),
+    ] = None
+    shots: Annotated[str, episode_option(metavar="A:B", help="The number of labelled items per class.")] = "1:5"
+    annotators: Annotated[str, episode_option(metavar="A:B", help="The number of annotators.")] = "3:7"
+    labels_per_item: Annotated[
+        str | None, episode_option(metavar="A:B", help="The number of annotators who label each item (default: all).")
+    ] = None
+    queries: Annotated[
+        int | None,
+        episode_option(
+            min=1, help="The number of items per class in the loss (default: 5 for the objective labelings, else 10)."
+        ),
+    ] = None
+    crowd: Annotated[
+        str,
+        episode_option(
+            help="The probability of each kind of simulated annotator: expert, hammer, spammer, flipper, classwise."
+        ),
+    ] = "expert=0.1,hammer=0.7,spammer=0.2"
+    augment: Annotated[Augment, episode_option(help="photo: mirror and shift images.")] = Augment.NONE
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The other options for the `crowdshot.training.recipe.Recipe`."""
+
+    objective: Annotated[
+        Objective,
+        training_option(
+            help="labelings: a prototypical network on clean labels, which suits the default method; mixture: the"
+            " objective of the paper; the others belong to the methods of `crowdshot methods` that need them."
+        ),
+    ] = Objective.LABELINGS
+    clean: Annotated[
+        bool,
+        training_option(
+            "--clean", help="Train on clean labels, without simulated errors. The objective labelings always does so."
+        ),
+    ] = False
+    steps: Annotated[
+        Sequence[int],
+        FromText(partial(as_numbers, "steps", kind=int)),
+        training_option(
+            metavar="J[,J…]",
+            help="The number of EM steps. Several values are trained side by side, and validation chooses one"
+            " (default: 2).",
+        ),
+    ] = (2,)
+    step_size: Annotated[float, training_option(help="The step size of the gradient steps of maml.")] = 0.1
+    b: Annotated[
+        Sequence[float],
+        FromText(partial(as_numbers, "b", kind=float)),
+        training_option(
+            "--b",
+            metavar="B[,B…]",
+            help="The weight of equal class probabilities in their prior. Several values are possible, as for --steps"
+            " (default: 100).",
+        ),
+    ] = (100.0,)
+    prior: Annotated[
+        Prior,
+        training_option(
+            help="The prior of confusion matrices: the constant of the paper, or one of the learned forms."
+        ),
+    ] = Prior.PAPER
+    iterations: Annotated[int, training_option(min=1, help="The number of iterations.")] = 30_000
+    episodes: Annotated[
+        int, training_option(min=1, help="The number of episodes per iteration, over all processes.")
+    ] = 1
+    learning_rate: Annotated[float, training_option(help="The learning rate of Adam.")] = 1e-3
+    validate_every: Annotated[int, training_option(min=1, help="Iterations between validations.")] = 1_000
+    validation_episodes: Annotated[int, training_option(min=1, help="The number of episodes per validation.")] = 200
+    patience: Annotated[
+        int, training_option(min=0, help="Stop after this number of validations without improvement; 0: never.")
+    ] = 0
+    seed: Annotated[int, training_option(help="The random seed: the same seed gives the same result.")] = 0
+    cool_down: Annotated[
+        float | None,
+        training_option(
+            help="The share of iterations, at the end, in which the learning rate falls to zero (default: 0.3 for the"
+            " objective labelings, else 0)."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network to train, and where to train it."""
+
+    architecture: Annotated[
+        Architecture | None, network_option(help="conv4: for images; mlp: for features.", show_default=False)
+    ] = None
+    width: Annotated[int, network_option(min=1, help="The number of channels of conv4.")] = 64
+    hidden: Annotated[
+        Sequence[int],
+        FromText(as_layers),
+        network_option(metavar="N,N,…|none", help="The sizes of the hidden layers of mlp (default: 128)."),
+    ] = (128,)
+    embedding: Annotated[int, network_option(min=1, help="The number of outputs of mlp.")] = 64
+    precision: Annotated[Precision, network_option(help="The precision of the network; all else is float32.")] = (
+        Precision.FLOAT32
+    )
+    device: Annotated[str, network_option(metavar="auto|cpu|cuda", help="The device to train on.")] = "auto"
+    backbone: Annotated[
+        Backbone | None,
+        network_option(
+            help="The frozen network that computed the features. The saved encoder is this network with the trained"
+            " layer on top."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -97,9 +338,9 @@ def train_encoder(
     command : sequence of str
         The command as typed, for the card.
     """
-    from crowdshot._cli.inputs import Network
     from crowdshot.encoders.networks import choose_device
     from crowdshot.training.distributed import join_world
+    from crowdshot.training.encoder_scores import add_scores, best_of
     from crowdshot.training.loop import expected_seconds
 
     network = network or Network()
@@ -113,18 +354,19 @@ def train_encoder(
     candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
     rivals = [] if files.rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
     jobs = [_job(each, data, split, network, recipe.seed, command) for each in (*candidates, *rivals)]
+    precision = str(network.precision)
     place = choose_device(network.device)
     pool = data.pool.to(place)
     resumed = files.progress.exists()
     if world.leads and world.size == 1 and place.type == "cpu" and not resumed:
-        print(warn_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
+        print(warn_time(expected_seconds(jobs, pool, precision), jobs[0]), file=sys.stderr, flush=True)
     began = time.monotonic()
-    trained = _run(jobs, pool, files, network.precision, world, resumed)
+    trained = _run(jobs, pool, files, precision, world, resumed)
     seconds = round(time.monotonic() - began, 2)
     scored: Scored | None = None
     if trained is not None:
-        kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
-        _score(kept, pool, split)
+        kept = [best_of(trained[: len(candidates)]), *trained[len(candidates) :]]
+        add_scores(kept, pool, *split[1:])
         scores = kept[0].card["scores"]
         scored = Scored(scores["validation_accuracy"], scores)
         if world.leads:
@@ -166,13 +408,13 @@ def _run(
 
 def _check_training(files: TrainingFiles, network: Network, prepare: bool) -> None:
     """Refuse bad arguments; ``prepare``: also check the files to write and remove partly written ones."""
-    from crowdshot.io.atomic import check_writable
+    from crowdshot.io.atomic import check_writable, remove_leftovers
     from crowdshot.training import encoder_scores
 
     if prepare:
         for file in (files.out, files.progress, files.history, *([files.rival] if files.rival else [])):
             check_writable(file)
-            _remove_partial_files(file)
+            remove_leftovers(file.absolute())
     if 0 < files.test_classes < encoder_scores.WAYS:
         expected = f"0, or {encoder_scores.WAYS} or more"
         message = f"is {files.test_classes}"
@@ -210,26 +452,13 @@ def _job(recipe: Recipe, data: TrainingData, split: Split, network: Network, see
     from crowdshot.training.recipe import Job
 
     learned_from, validated_on, _ = split
-    encoder = fresh_encoder(data.input, network.architecture, network.width, network.hidden, network.embedding, seed)
+    architecture = None if network.architecture is None else str(network.architecture)
+    encoder = fresh_encoder(data.input, architecture, network.width, network.hidden, network.embedding, seed)
     if isinstance(encoder.module, MLP) and not network.hidden:
         examples = data.pool.take(learned_from).all_examples().float()
         start_principal(encoder.module, examples, START[recipe.objective])
-    encoder.card |= _card(data, split, network.precision, command)
+    encoder.card |= _card(data, split, str(network.precision), command)
     return Job(encoder, learned_from, validated_on, recipe)
-
-
-def _score(trained: Sequence[Encoder], pool: ClassPool, split: Split) -> None:
-    """Add the best settings of the labeling search and the scores on test classes to the cards."""
-    from crowdshot.training import encoder_scores
-
-    _, validated_on, tested_on = split
-    if len(validated_on) >= encoder_scores.WAYS and pool.smallest >= encoder_scores.EXAMPLES:
-        for encoder in trained:
-            if encoder.card["recipe"]["objective"] == "prototypical":
-                validation = encoder_scores.embedded(pool.take(validated_on), encoder)
-                encoder.card["labelings"] = encoder_scores.best_labelings(validation)
-    if tested_on:
-        _add_test_scores(trained, pool.take(tested_on))
 
 
 def _save(trained: Sequence[Encoder], files: TrainingFiles, network: Network) -> None:
@@ -239,36 +468,6 @@ def _save(trained: Sequence[Encoder], files: TrainingFiles, network: Network) ->
     for path, encoder in zip(paths, trained, strict=True):
         save_encoder(on_backbone(encoder) if network.backbone else encoder, path)
     files.progress.unlink(missing_ok=True)
-
-
-def _best(trained: Sequence[Encoder]) -> Encoder:
-    """Return the encoder with the best validation accuracy; its card lists all candidates."""
-    best = max(
-        trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0
-    )  # None: training diverged
-    if len(trained) > 1:
-        names = ("steps", "b")
-        best.card["chosen_from"] = [
-            {**{k: e.card["recipe"][k] for k in names}, "validation_accuracy": e.card["scores"]["validation_accuracy"]}
-            for e in trained
-        ]
-    return best
-
-
-def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
-    """Add the accuracy on test classes to the cards; all encoders see the same episodes and labels."""
-    from crowdshot.training import encoder_scores
-
-    for encoder in trained:
-        card = encoder.card
-        card["scores"]["test"] = encoder_scores.unseen_scores(encoder, pool)
-        if "labelings" in card:  # also score the default method
-            classify = encoder_scores.by_labelings(card["labelings"])
-            card["scores"]["test by Labelings"] = encoder_scores.score_table(
-                encoder_scores.embedded(pool, encoder), classify
-            )
-    for encoder in trained[1:]:
-        trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
 
 
 def warn_time(seconds: float, job: Job) -> str:
@@ -307,300 +506,12 @@ def _card(data: TrainingData, split: Split, precision: str, command: Sequence[st
     }
 
 
-def _remove_partial_files(file: Path) -> None:
-    """Remove what a run that was killed while writing has left."""
-    for name in glob.glob(f".{glob.escape(file.name)}.*.tmp", root_dir=file.absolute().parent, include_hidden=True):
-        with suppress(OSError):
-            file.with_name(name).unlink()
-
-
-# ---- options ----
-
-# "\b" keeps the line breaks
-EXAMPLES = """\b
-Examples:
-  crowdshot train omniglot/images_background.zip --out omniglot.safetensors
-  crowdshot train photos.zip --out photos.safetensors --augment photo
-  crowdshot train photos.zip --out paper.safetensors --objective mixture --ways 2:8 --labels-per-item 2:3
-  crowdshot train features.npz --out head.safetensors --hidden none --embedding 128
-  torchrun --nproc-per-node 2 -m crowdshot train photos.zip --out photos.safetensors
-"""
-
-
-class Prior(StrEnum):
-    PAPER = "paper"
-    SYMMETRIC = "symmetric"
-    DIAGONAL = "diagonal"
-    ONE_COIN = "one-coin"
-
-
-class Objective(StrEnum):
-    LABELINGS = "labelings"
-    MIXTURE = "mixture"
-    PROTOTYPICAL = "prototypical"
-    LNL = "lnl"
-    MAML = "maml"
-
-
-class Precision(StrEnum):
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
-class Augment(StrEnum):
-    NONE = "none"
-    PHOTO = "photo"
-
-
-class Backbone(StrEnum):
-    LITE0 = "lite0"
-
-
-class Architecture(StrEnum):
-    CONV4 = "conv4"
-    MLP = "mlp"
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """The options for `crowdshot._cli.inputs.TrainingFiles`."""
-
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="The training data: glyphs, a folder or zip file with one folder of images per class, or an .npz file"
-            " of images or features with labels.",
-        ),
-    ]
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The encoder to write.", rich_help_panel=OUTPUT)]
-    annotations: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Labels of real annotators for the items, used in place of simulated ones. Where training needs clean"
-            " labels, their consensus is used.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None
-    image_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Pixels per side (default: 28 for grey images, 84 for colour images).", rich_help_panel=INPUT
-        ),
-    ] = None
-    rotate_classes: Annotated[
-        bool,
-        typer.Option(
-            "--rotate-classes",
-            help="Add classes of images rotated by 90, 180 and 270 degrees.",
-            rich_help_panel=INPUT,
-        ),
-    ] = False
-    terms: Annotated[
-        str | None, typer.Option(help="The licence of the training data, for the card.", rich_help_panel=INPUT)
-    ] = None
-    validation_classes: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="The number of classes for validation (default: about one in seven).", rich_help_panel=INPUT
-        ),
-    ] = None
-    test_classes: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="The number of classes for a final test. The card lists its scores.",
-            rich_help_panel=INPUT,
-        ),
-    ] = 0
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The file that stores progress (default: a file next to --out).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None
-    checkpoint_every: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Iterations between checkpoints (default: as --validate-every).", rich_help_panel=TRAINING
-        ),
-    ] = None
-    rival: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also train a prototypical network on clean labels, for comparison, and write it to this file.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class ShapeOptions:
-    """The options for the `crowdshot.training.episodes.EpisodeShape`."""
-
-    ways: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A:B",
-            help="The number of classes (default: up to 16 for the objective labelings, else 4).",
-            rich_help_panel=EPISODES,
-        ),
-    ] = None
-    shots: Annotated[
-        str, typer.Option(metavar="A:B", help="The number of labelled items per class.", rich_help_panel=EPISODES)
-    ] = "1:5"
-    annotators: Annotated[
-        str, typer.Option(metavar="A:B", help="The number of annotators.", rich_help_panel=EPISODES)
-    ] = "3:7"
-    labels_per_item: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A:B",
-            help="The number of annotators who label each item (default: all).",
-            rich_help_panel=EPISODES,
-        ),
-    ] = None
-    queries: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The number of items per class in the loss (default: 5 for the objective labelings, else 10).",
-            rich_help_panel=EPISODES,
-        ),
-    ] = None
-    crowd: Annotated[
-        str,
-        typer.Option(
-            help="The probability of each kind of simulated annotator: expert, hammer, spammer, flipper, classwise.",
-            rich_help_panel=EPISODES,
-        ),
-    ] = "expert=0.1,hammer=0.7,spammer=0.2"
-    augment: Annotated[Augment, typer.Option(help="photo: mirror and shift images.", rich_help_panel=EPISODES)] = (
-        Augment.NONE
-    )
-
-
-@dataclass(frozen=True)
-class RecipeOptions:
-    """The other options for the `crowdshot.training.recipe.Recipe`."""
-
-    objective: Annotated[
-        Objective,
-        typer.Option(
-            help="labelings: a prototypical network on clean labels, which suits the default method; mixture: the"
-            " objective of the paper; the others belong to the methods of `crowdshot methods` that need them.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = Objective.LABELINGS
-    clean: Annotated[
-        bool,
-        typer.Option(
-            "--clean",
-            help="Train on clean labels, without simulated errors. The objective labelings always does so.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = False
-    steps: Annotated[
-        str,
-        typer.Option(
-            metavar="J[,J…]",
-            help="The number of EM steps. Several values are trained side by side, and validation chooses one.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "2"
-    step_size: Annotated[
-        float, typer.Option(help="The step size of the gradient steps of maml.", rich_help_panel=TRAINING)
-    ] = 0.1
-    b: Annotated[
-        str,
-        typer.Option(
-            "--b",
-            metavar="B[,B…]",
-            help="The weight of equal class probabilities in their prior. Several values are possible, as for --steps.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "100"
-    prior: Annotated[
-        Prior,
-        typer.Option(
-            help="The prior of confusion matrices: the constant of the paper, or one of the learned forms.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = Prior.PAPER
-    iterations: Annotated[int, typer.Option(min=1, help="The number of iterations.", rich_help_panel=TRAINING)] = 30_000
-    episodes: Annotated[
-        int,
-        typer.Option(min=1, help="The number of episodes per iteration, over all processes.", rich_help_panel=TRAINING),
-    ] = 1
-    learning_rate: Annotated[float, typer.Option(help="The learning rate of Adam.", rich_help_panel=TRAINING)] = 1e-3
-    validate_every: Annotated[
-        int, typer.Option(min=1, help="Iterations between validations.", rich_help_panel=TRAINING)
-    ] = 1_000
-    validation_episodes: Annotated[
-        int, typer.Option(min=1, help="The number of episodes per validation.", rich_help_panel=TRAINING)
-    ] = 200
-    patience: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Stop after this number of validations without improvement; 0: never.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = 0
-    seed: Annotated[
-        int, typer.Option(help="The random seed: the same seed gives the same result.", rich_help_panel=TRAINING)
-    ] = 0
-    cool_down: Annotated[
-        float | None,
-        typer.Option(
-            help="The share of iterations, at the end, in which the learning rate falls to zero (default: 0.3 for the"
-            " objective labelings, else 0).",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class NetworkOptions:
-    """The options for `crowdshot._cli.inputs.Network`."""
-
-    architecture: Annotated[
-        Architecture | None,
-        typer.Option(help="conv4: for images; mlp: for features.", show_default=False, rich_help_panel=NETWORK),
-    ] = None
-    width: Annotated[int, typer.Option(min=1, help="The number of channels of conv4.", rich_help_panel=NETWORK)] = 64
-    hidden: Annotated[
-        str,
-        typer.Option(metavar="N,N,…|none", help="The sizes of the hidden layers of mlp.", rich_help_panel=NETWORK),
-    ] = "128"
-    embedding: Annotated[int, typer.Option(min=1, help="The number of outputs of mlp.", rich_help_panel=NETWORK)] = 64
-    precision: Annotated[
-        Precision,
-        typer.Option(help="The precision of the network; all else is float32.", rich_help_panel=NETWORK),
-    ] = Precision.FLOAT32
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="The device to train on.", rich_help_panel=NETWORK)
-    ] = "auto"
-    backbone: Annotated[
-        Backbone | None,
-        typer.Option(
-            help="The frozen network that computed the features. The saved encoder is this network with the trained"
-            " layer on top.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None
-
-
 @flat
 def train(
-    files: FileOptions,
+    files: TrainingFiles,
     shape: ShapeOptions,
     how: RecipeOptions,
-    network: NetworkOptions,
+    network: Network,
     as_json: AsJson = False,
 ) -> None:
     """Meta-train an encoder on classes with clean labels.
@@ -608,26 +519,10 @@ def train(
     Training solves many small problems (episodes), drawn from these classes. From a range like 1:5, a number is drawn
     for every episode. If training is interrupted, repeat the same command to continue.
     """
-    from crowdshot._cli.inputs import Network, TrainingFiles
-
     for_labelings = how.objective is Objective.LABELINGS
     recipe, *others = recipes(shape, how)
-    result = train_encoder(
-        TrainingFiles(**vars(files)),
-        recipe,
-        Network(
-            architecture=None if network.architecture is None else network.architecture.value,
-            width=network.width,
-            hidden=_layers(network.hidden),
-            embedding=network.embedding,
-            precision=network.precision.value,
-            device=network.device,
-            backbone=None if network.backbone is None else network.backbone.value,
-        ),
-        others=others,
-        fewer_labelings=for_labelings and shape.ways is None,
-        command=sys.argv[1:],
-    )
+    fewer = for_labelings and shape.ways is None
+    result = train_encoder(files, recipe, network, others=others, fewer_labelings=fewer, command=sys.argv[1:])
     if result.leads and as_json:
         print_json(result, err=result.interrupted)
     elif result.leads:
@@ -665,16 +560,4 @@ def recipes(shape: ShapeOptions, how: RecipeOptions) -> list[Recipe]:
         learning_rate=how.learning_rate,
         seed=how.seed,
     )
-    return sweep(recipe, steps=_numbers("steps", how.steps, int), b=_numbers("b", how.b, float))
-
-
-def _numbers(argument: str, text: str, kind: type[int] | type[float]) -> list[Any]:
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        expected = "numbers like 2 or 1,2,3"
-        raise CrowdshotError(f"is {text!r}", argument=argument, found=text, expected=expected) from None
-
-
-def _layers(text: str) -> list[int]:
-    return [] if text == "none" else _numbers("hidden", text, int)
+    return sweep(recipe, steps=how.steps, b=how.b)

@@ -139,3 +139,45 @@ def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
 
 def cell_name(shots: int, annotators: int) -> str:
     return f"{shots} shots, {annotators} annotators"
+
+
+# ---- cards of trained encoders ----
+
+
+def best_of(trained: Sequence[Encoder]) -> Encoder:
+    """Return the encoder with the best validation accuracy; its card lists all candidates."""
+    best = max(
+        trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0
+    )  # None: training diverged
+    if len(trained) > 1:
+        names = ("steps", "b")
+        best.card["chosen_from"] = [
+            {**{k: e.card["recipe"][k] for k in names}, "validation_accuracy": e.card["scores"]["validation_accuracy"]}
+            for e in trained
+        ]
+    return best
+
+
+def add_scores(
+    trained: Sequence[Encoder], pool: ClassPool, validated_on: Sequence[int], tested_on: Sequence[int]
+) -> None:
+    """Add the best settings of the labeling search and the scores on test classes to the cards."""
+    if len(validated_on) >= WAYS and pool.smallest >= EXAMPLES:
+        for encoder in trained:
+            if encoder.card["recipe"]["objective"] == "prototypical":
+                validation = embedded(pool.take(validated_on), encoder)
+                encoder.card["labelings"] = best_labelings(validation)
+    if tested_on:
+        add_test_scores(trained, pool.take(tested_on))
+
+
+def add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
+    """Add the accuracy on test classes to the cards; all encoders see the same episodes and labels."""
+    for encoder in trained:
+        card = encoder.card
+        card["scores"]["test"] = unseen_scores(encoder, pool)
+        if "labelings" in card:  # also score the default method
+            classify = by_labelings(card["labelings"])
+            card["scores"]["test by Labelings"] = score_table(embedded(pool, encoder), classify)
+    for encoder in trained[1:]:
+        trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
