@@ -276,7 +276,9 @@ def test_made_for_images_but_got(X: Any, message: str) -> None:
         small_conv4().embed(X)
 
 
-@pytest.mark.parametrize("arguments", [{"n_features": 0}, {"mean": (1.0,)}, {"n_features": 1, "std": (0.0,)}])
+@pytest.mark.parametrize(
+    "arguments", [{"n_features": 0}, {"n_features": 2**31}, {"mean": (1.0,)}, {"n_features": 1, "std": (0.0,)}]
+)
 def test_feature_input_refuses_nonsense(arguments: dict[str, Any]) -> None:
     with pytest.raises(CrowdshotError, match=r"(n_features|mean|std) (is|has) .*, expected "):
         FeatureInput(**arguments)

@@ -3,13 +3,15 @@
     python -m torture.fuzz --inputs 100000 --seconds 3600 --only gold --keep crashers/
 
 Mutations that execute lines of crowdshot that no earlier input executed (found by ``sys.settrace`` for some of the
-inputs) are kept and mutated further, so that damage gets past the first checks.
+inputs) are kept and mutated further, so that damage gets past the first checks. The limit of time is processor time,
+which does not depend on other programs; the files are in memory where the system has a place for that.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import resource
 import signal
 import sys
@@ -30,8 +32,13 @@ from sheets import ThisProcess
 from torture.mutations import suited
 from torture.readers import Reader, readers
 
-SECONDS = 10  # limit for one input
+SECONDS = 10  # of processor time for one input
+HANGS = 120  # seconds of real time for one input
+MOST_MEMORY = 1024  # MB that one input may take
+UNTOLD = re.compile("allocat|MemoryError", re.IGNORECASE)  # in a message: memory ran out, and was not counted before
 TRACED = 20  # one of so many inputs is traced line by line
+ROUND = 5000  # inputs between two lines of progress
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 MOST_KEPT = 300  # inputs of a reader that led to new lines
 LONGEST = 5000  # characters of an error message
 SOURCE = str(Path(sys.modules[CrowdshotError.__module__].__file__ or "").parent)
@@ -62,23 +69,39 @@ def _in_time() -> Iterator[None]:
     def ring(*_: object) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
+    before = [(timer, signal.signal(timer, ring)) for timer in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(HANGS)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, handler in before:
+            signal.signal(timer, handler)
+
+
+def peak() -> int:
+    """Return the largest memory that this process has taken, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def attempt(reader: Reader, path: Path) -> tuple[bool, str]:
     """Return whether the file was read, and what went wrong, else ""."""
+    before = peak()
+    read, told = _attempt(reader, path)
+    return read, told or (f"memory: {peak() - before} MB" if peak() - before > MOST_MEMORY else "")
+
+
+def _attempt(reader: Reader, path: Path) -> tuple[bool, str]:
     try:
         with _in_time(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reader.read(path)
     except CrowdshotError as error:
         sentence = str(error)
+        if UNTOLD.search(sentence):
+            return False, f"memory ran out: {sentence[:200]}"
         fault = "\n" in sentence or len(sentence) > LONGEST
         return False, f"a sentence of {len(sentence)} characters, or several lines" if fault else ""
     except (Exception, TooSlow) as error:
@@ -96,7 +119,11 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
     crashes: dict[str, Crash] = {}
     stop = time.monotonic() + seconds
     # workbooks are read in this process: a new one for each takes longer, and its lines are not seen
-    with tempfile.TemporaryDirectory() as folder, patch("crowdshot.io.workbooks.LimitedProcess", ThisProcess):
+    with (
+        tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder,
+        patch("crowdshot.io.workbooks.LimitedProcess", ThisProcess),
+        patch("crowdshot.labels.labels_needed.DRAWS", 1),  # a forecast takes longer than reading the file
+    ):
         for name, data in {**reader.files, **reader.beside}.items():
             (Path(folder) / name).write_bytes(data)
         for name in reader.files:
@@ -121,6 +148,8 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
                 kind = told.partition(": ")[0]
                 crashes.setdefault(kind, Crash(reader.name, name, told, changed))
             path.write_bytes(reader.files[name])
+            if done % ROUND == 0:
+                print(f"    {done:,} inputs, {read:,} read, {refused:,} refused, {len(crashes)} crashes", flush=True)
     return Outcome(done, read, refused, list(crashes.values()))
 
 
@@ -159,10 +188,9 @@ def main() -> int:
         if given.only not in reader.name:
             continue
         found = fuzz(reader, given.inputs, given.seed, given.seconds)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(
             f"{reader.name:<16} {found.inputs:>9,} {found.read:>9,} {found.refused:>9,} {len(found.crashes):>9,}"
-            f"  {peak:>7,}",
+            f"  {peak():>7,}",
             flush=True,
         )
         for number, crash in enumerate(found.crashes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,14 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from crowdshot import CrowdClassifier, build_encoder, embedding_cache, load_encoder, read_labels, save_encoder
+from crowdshot import (
+    Annotations,
+    CrowdClassifier,
+    build_encoder,
+    embedding_cache,
+    load_encoder,
+    read_labels,
+    save_encoder,
+)
+from crowdshot._cli import questions
 from crowdshot._cli.aggregate import run_aggregate
 from crowdshot._cli.inputs import LabelFiles
 from crowdshot._cli.judges import run_judges
 from crowdshot._cli.labels_report import ReportFolder
-from crowdshot._cli.questions import run_questions
-from crowdshot._cli.slices import run_slices
+from crowdshot._cli.slices import group_labels, run_slices
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.io import tables as streams
@@ -29,11 +39,14 @@ from crowdshot.io.json_text import to_json
 from crowdshot.labels import gold_labels, preferences
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns
+from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.formats.regions import read_regions
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio
+from crowdshot.labels.label_costs import costs_of, count_money
 from crowdshot.labels.object_matching import find_objects
 from crowdshot.labels.spelling import new_names
 from crowdshot.labels.text_files import read_text_items
+from crowdshot.labels.working_times import working_table
 from crowdshot.model.label_model import SHIPPED, load_network
 from crowdshot.report import model_judging, question_overview, subgroup_page
 from crowdshot.report.round_comparison import read_round
@@ -64,6 +77,8 @@ from torture.sound_files import (
     votes,
     zipped,
 )
+
+WHOLE = 20  # one of so many inputs
 
 
 class Reader(NamedTuple):
@@ -162,7 +177,11 @@ def _read_experiment(path: Path) -> None:
         if file.is_file():
             pending = file.suffix == ".json" or file.name.startswith("split")
             (store.pending if pending else store.folder).joinpath(file.name).write_bytes(file.read_bytes())
-    _ = store.rows(), store.times(), store.runs(), store.done()
+    _ = store.times(), store.runs()
+    if path.suffix == ".parquet":
+        _ = store.rows()
+    if _is_chosen(path):
+        _ = store.done()
 
 
 def _read_round(path: Path) -> None:
@@ -175,10 +194,23 @@ def _rank(path: Path) -> None:
     json.dumps(to_json(found), allow_nan=False)
 
 
+def _is_chosen(path: Path) -> bool:
+    """Return whether to run the whole command with this file: for every twentieth, because reports take long."""
+    return zlib.crc32(path.read_bytes()) % WHOLE == 0
+
+
+def _joined(labels: LabelFiles) -> LabelsRead:
+    """Read labels as a command does, but without looking for options that help where they are refused."""
+    return labels.joined(labels.parts())
+
+
 def _judge(path: Path) -> None:
     """Judge the models of a log, whichever of its four files is damaged."""
     folder = path.parent
     labels = LabelFiles(paths=[folder / "verdicts.jsonl", folder / "people.csv"], gold=folder / "known.csv")
+    if not _is_chosen(path):
+        costs_of(folder / "costs.csv", _joined(labels).annotations)
+        return
     found = run_judges(labels, cost=folder / "costs.csv")
     model_judging.render_models(found)
     json.dumps(to_json(found), allow_nan=False)
@@ -187,38 +219,79 @@ def _judge(path: Path) -> None:
 def _slice(path: Path) -> None:
     folder = path.parent
     by = ("language", "length", "country")
-    found, _ = run_slices(LabelFiles(paths=[folder / "labels.csv"]), by, folder / "items.csv", folder / "people.csv")
+    labels, items, people = LabelFiles(paths=[folder / "labels.csv"]), folder / "items.csv", folder / "people.csv"
+    if not _is_chosen(path):
+        read = _joined(labels)
+        column = {"items.csv": "length", "people.csv": "country"}.get(path.name, "language")
+        group_labels(labels, read, read.annotations, column, items, people)
+        return
+    found, _ = run_slices(labels, by, items, people)
     subgroup_page.render_slices(found)
     json.dumps(to_json(found), allow_nan=False)
 
 
 def _ask(path: Path) -> None:
     columns = {"item": "id"} if path.suffix == ".json" else None
-    questions = ("animal", "size") if path.name.startswith("wide") else ()
+    names = ("animal", "size") if path.name.startswith("wide") else ()
+    labels = LabelFiles(paths=[path], columns=columns)
+    if not _is_chosen(path):
+        for question in questions._parts(labels, names, None).values():
+            _joined(question)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        found = run_questions(LabelFiles(paths=[path], columns=columns), Path(folder) / "out", questions)
+        found = questions.run_questions(labels, Path(folder) / "out", names)
         question_overview.describe_questions(found)
         json.dumps(to_json(found), allow_nan=False)
 
 
 def _report_times(path: Path) -> None:
     """Report how annotators work, from the times of labels."""
+    labels = LabelFiles(paths=[path])
+    if not _is_chosen(path):
+        read = _joined(labels)
+        ann = read.annotations
+        working_table(read, ann, _uniform(ann))
+        return
     with tempfile.TemporaryDirectory() as folder:
-        result, _ = run_aggregate(LabelFiles(paths=[path]), report=ReportFolder(Path(folder) / "out"))
+        result, _ = run_aggregate(labels, report=ReportFolder(Path(folder) / "out"))
         json.dumps(to_json(result), allow_nan=False)
 
 
 def _count_costs(path: Path) -> None:
-    folder = path.parent
-    result, _ = run_aggregate(LabelFiles(paths=[folder / "people.csv"]), cost=path)
+    """Read costs of annotators, and count the money that is spent."""
+    ann = _people(path).annotations
+    costs = costs_of(path, ann)
+    if not _is_chosen(path):
+        count_money(ann, _uniform(ann), np.full(ann.n_annotators, 0.8), costs)
+        return
+    result, _ = run_aggregate(LabelFiles(paths=[path.parent / "people.csv"]), cost=path)
     json.dumps(to_json(result), allow_nan=False)
 
 
 def _aggregate_with_gold(path: Path) -> None:
+    """Read known labels of some items, and aggregate labels with them."""
+    ann = _people(path).annotations
+    gold = gold_labels.read(path, ann.columns)
+    if not _is_chosen(path):
+        gold_labels.some_of(gold, ann.items, source=path)
+        gold_labels.hold(gold_labels.join(ann, gold), gold)
+        return
     result, _ = run_aggregate(LabelFiles(paths=[path.parent / "people.csv"], gold=path))
     json.dumps(to_json(result), allow_nan=False)
 
 
+def _uniform(ann: Annotations) -> NDArray[np.float64]:
+    return np.full((ann.n_items, ann.n_classes), 1 / ann.n_classes)
+
+
+def _people(path: Path) -> LabelsRead:
+    """Return the sound labels next to a damaged file, which are read once."""
+    if "people" not in _sound_labels:
+        _sound_labels["people"] = read_labels(path.with_name("people.csv"))
+    return _sound_labels["people"]
+
+
+_sound_labels: dict[str, LabelsRead] = {}
 IDS = np.array(["a", "b", "c", "d"])
 
 

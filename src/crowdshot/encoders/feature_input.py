@@ -18,6 +18,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import described
 
 LARGEST = 1e33  # of a feature; larger values overflow single precision when they are squared or scaled
+MOST_FEATURES = 10_000_000  # 40 MB for one item; a damaged file may name any number
 ROUNDED = 1e-4  # warn if a feature varies by less than this share of its size: single precision has 7 digits
 IMPUTE = Use("with a DataFrame, which imputes the mean", encoder="table")
 
@@ -40,12 +41,13 @@ class FeatureInput:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.n_features is not None and not (isinstance(self.n_features, int) and self.n_features > 0):
+        n = self.n_features
+        if n is not None and not (isinstance(n, int) and 0 < n <= MOST_FEATURES):
             raise CrowdshotError(
-                f"is {self.n_features!r}",
+                f"is {n!r}",
                 argument="n_features",
-                found=self.n_features,
-                expected="a positive whole number or None",
+                found=n,
+                expected=f"a positive whole number up to {MOST_FEATURES:,} or None",
             )
         for name in ("mean", "std"):
             values = tuple(float(value) for value in getattr(self, name))

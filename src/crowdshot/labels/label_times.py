@@ -30,6 +30,7 @@ from crowdshot.labels.columns import Columns, plain
 DateOrder = Literal["day-first", "month-first"]
 ORDERS = get_args(DateOrder)
 LONG_AGO, FAR_AWAY = 1e8, 1e11  # plausible seconds since 1970: years 1973 to 5138
+EPOCH = pd.Timestamp(0, tz="UTC").as_unit("us")  # in which years up to 9999 can be counted
 SERIALS = (20_000, 80_000)  # days since 1899-12-30, as Excel counts: years 1954 to 2119
 ISO = r"\d{4}-\d\d-\d\d"
 ENOUGH = 5  # different dates; fewer may increase by chance
@@ -433,7 +434,7 @@ def read_times(
     seconds = _numbers(found, serials, plain(column))
     iso = found.str.match(ISO).to_numpy(dtype=bool) if len(found) else np.zeros(0, dtype=bool)
     dated = pd.to_datetime(found[iso], format="ISO8601", utc=True, errors="coerce")
-    seconds[iso] = (dated - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()
+    seconds[iso] = (dated - EPOCH).dt.total_seconds().to_numpy()
     rest = np.flatnonzero(np.isnan(seconds) & ~_are_numbers(found))
     parsed = {row: moment for row in rest if (moment := _parsed(words[row])) is not None}
     other = seconds.copy()

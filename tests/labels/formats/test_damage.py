@@ -124,8 +124,22 @@ def test_a_task_with_a_number_that_json_cannot_represent(tmp_path, number):
     result = {"type": "choices", "from_name": "a", "to_name": "image", "value": {"choices": ["cat"]}}
     task = {"id": 1, "data": {"image": "1.png", "size": 0}, "annotations": [{"completed_by": 1, "result": [result]}]}
     (tmp_path / "s.json").write_text(json.dumps([task]).replace('"size": 0', f'"size": {number}'))
-    with pytest.raises(CrowdshotError, match=r"s\.json, task 1 has NaN or an infinite number in its data, expected"):
+    with pytest.raises(
+        CrowdshotError, match=r"s\.json, task 1 has NaN or an infinite number as its id or in its data, expected"
+    ):
         read_labels(tmp_path / "s.json")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [('{"old": NaN}', "an id with parts"), ("NaN", "as its id"), ("[1]", "id")]
+)
+def test_a_task_needs_a_number_or_text_as_its_id(tmp_path, number, message):
+    """Predictions are written with the id."""
+    row = {"image": "1.png", "id": 5, "choice": "cat", "annotator": 3, "annotation_id": 2, "lead_time": 2.0}
+    (tmp_path / "s.json").write_text(json.dumps([row]).replace('"id": 5', f'"id": {number}'))
+    with pytest.raises(CrowdshotError, match=message) as caught:
+        read_labels(tmp_path / "s.json")
+    assert "record 1" in str(caught.value.where)
 
 
 @pytest.mark.parametrize("text", ["item,truth\n", "item,truth\n,\n", "item,truth\na,\n"])

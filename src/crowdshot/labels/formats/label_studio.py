@@ -157,11 +157,13 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
 
 def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
     item_data = {name: value for name, value in data.items() if name not in QUESTION_FIELDS}
+    if isinstance(number, dict | list):
+        raise CrowdshotError("has an id with parts", where=place, found=number, expected="a number or text")
     try:
-        json.dumps(item_data, allow_nan=False)  # predictions are written with the data
+        json.dumps([number, item_data], allow_nan=False)  # predictions are written with the id and the data
     except ValueError:
         raise CrowdshotError(
-            "has NaN or an infinite number in its data", where=place, expected="numbers that JSON allows"
+            "has NaN or an infinite number as its id or in its data", where=place, expected="numbers that JSON allows"
         ) from None
     return Task(place, number, item_data, text(data.get("next_item")) or "")
 
