@@ -131,6 +131,19 @@ def listing(values: Iterable[Any], most: int = 10) -> str:
     return ", ".join(show(value) for value in values[:most]) + tail
 
 
+def align_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Align rows in columns: the first and the last to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
 SMALL = 1e-4  # Python writes smaller numbers with an exponent, as 1e-05
 
 

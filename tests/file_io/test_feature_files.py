@@ -6,7 +6,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.feature_files import features_of, read_feature_file
-from crowdshot.io.tables import table_pieces
+from crowdshot.io.table_pieces import table_pieces
 from sheets import workbook
 
 X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
@@ -130,7 +130,7 @@ def test_a_separating_comma_is_not_a_decimal_comma(tmp_path) -> None:
 
 
 def test_decimal_commas_in_pieces(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("crowdshot.io.tables.SIZE", 10)
+    monkeypatch.setattr("crowdshot.io.table_pieces.SIZE", 10)
     (tmp_path / "f.csv").write_text("id;x\na;0,5\nb;1,5\nc;2\nd;2,5\n")
     pieces = [features_of(piece.table, False).features for piece in table_pieces(tmp_path / "f.csv")]
     assert len(pieces) > 1

@@ -14,7 +14,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.io import image_decoding
 from crowdshot.io.archive_limits import MOST_TIMES, MOST_UNPACKED, check_unpacked
 from crowdshot.io.feature_files import read_feature_file
-from crowdshot.io.tables import read_table, table_pieces
+from crowdshot.io.table_pieces import table_pieces
+from crowdshot.io.tables import read_table
 from crowdshot.labels.formats import read_labels
 from crowdshot.training.source_files import find_items
 

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io import tables
-from crowdshot.io.tables import can_be_cut, read_table, table_pieces
+from crowdshot.io import table_pieces as pieces_module
+from crowdshot.io.table_pieces import can_be_cut, table_pieces
+from crowdshot.io.tables import read_table
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(tables, "SIZE", 40)
-    monkeypatch.setattr(tables, "ROWS", 3)
+    monkeypatch.setattr(pieces_module, "SIZE", 40)
+    monkeypatch.setattr(pieces_module, "ROWS", 3)
 
 
 def joined(path):
@@ -65,7 +66,7 @@ def test_any_quoted_csv(tmp_path_factory, rows):
 
 
 def test_a_stray_quotation_mark_affects_one_row_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "LONGEST", 3)
+    monkeypatch.setattr(pieces_module, "LONGEST", 3)
     (tmp_path / "a.csv").write_text("item,size\n" + "".join(f"r{i},{i} inch\n" for i in range(5)) + 'r5,5" pipe\n' * 1
                                     + "".join(f"r{i},{i} inch\n" for i in range(6, 30)))  # fmt: skip
     assert len(joined(tmp_path / "a.csv")[0]) == 30

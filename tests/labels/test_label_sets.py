@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, aggregate, read_labels
-from crowdshot.labels.aggregation import aggregate_sets
+from crowdshot.labels.label_sets import aggregate_sets
 from crowdshot.labels.spelling import parts
 
 LONG = "item,annotator,label\n1,ann,cat;dog\n1,bob,dog|cat\n2,ann,dog\n2,bob,Dog; cat\n3,ann,owl\n"

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from crowdshot.labels.labels_needed import Forecast
+from crowdshot.labels.consensus import kinds_in_words
+from crowdshot.labels.labels_needed import Forecast, until_accepted
 from crowdshot.report.summary import (
     FeatureEffect,
     NewItems,
@@ -10,8 +11,6 @@ from crowdshot.report.summary import (
     _do_next,
     _verdicts,
     describe_feature_effect,
-    kinds_in_words,
-    until_accepted,
 )
 
 NONE = FeatureEffect("images", 0.61, 0.13, True, 0, [], 0, [])

@@ -32,7 +32,7 @@ from crowdshot._cli.labels_report import ReportFolder
 from crowdshot._cli.slices import group_labels, run_slices
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
-from crowdshot.io import tables as streams
+from crowdshot.io import table_pieces as streams
 from crowdshot.io.embedding_store import remembered
 from crowdshot.io.feature_files import features_of, read_feature_file
 from crowdshot.io.json_text import to_json

@@ -118,8 +118,7 @@ def _draw(
 
 
 def _describe_sample(drawn: Drawn, folder: Path) -> str:
-    from crowdshot.formatting import command, plural
-    from crowdshot.report.summary import columns
+    from crowdshot.formatting import align_columns, command, plural
 
     rows = [
         (_between(stratum.low, stratum.high), f"{stratum.items:,}", f"{stratum.drawn:,}", "")
@@ -130,7 +129,7 @@ def _describe_sample(drawn: Drawn, folder: Path) -> str:
         [
             f"{plural(drawn.sampled, 'item')} drawn from {plural(drawn.accepted, 'accepted item')}",
             "",
-            columns([("confidence", "accepted", "drawn", ""), *rows]),
+            align_columns([("confidence", "accepted", "drawn", ""), *rows]),
             "",
             f"{drawn.files[0]}  the table to fill in: write the true label of each item into its last column",
             f"{drawn.files[1]}  the labels and strata of the sample",
@@ -202,9 +201,8 @@ def _note_gaps(result: Audit) -> None:
 
 
 def _describe(result: Audit) -> str:
-    from crowdshot.formatting import clean, percent, spread
+    from crowdshot.formatting import align_columns, clean, percent, spread
     from crowdshot.report.folder_audit import describe_audit
-    from crowdshot.report.summary import columns
 
     head = ("threshold", "accepted", "confidence", "checked", "right", "accuracy", "90 % interval", "at least")
     rows = [
@@ -220,14 +218,14 @@ def _describe(result: Audit) -> str:
         )
         for each in result.estimates
     ]
-    lines = [*describe_audit(result), "", columns([head, *rows])]
+    lines = [*describe_audit(result), "", align_columns([head, *rows])]
     mistakes = result.mistakes
     if mistakes:
         table = [
             (clean(each.item, 40), clean(each.label, 30), clean(each.truth, 30), percent(each.confidence), "")
             for each in mistakes[:MOST_MISTAKES]
         ]
-        lines += ["", columns([("wrong item", "consensus", "true label", "confidence", ""), *table])]
+        lines += ["", align_columns([("wrong item", "consensus", "true label", "confidence", ""), *table])]
         if len(mistakes) > MOST_MISTAKES:
             lines.append(f"… and {len(mistakes) - MOST_MISTAKES:,} more")
     return "\n".join(lines)

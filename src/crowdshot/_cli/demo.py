@@ -204,7 +204,7 @@ def write_files(
 def describe(scores: dict[str, list[Scores]], problem: Problem, clf: CrowdClassifier, files: list[Path]) -> str:
     import numpy as np
 
-    from crowdshot.report.summary import columns
+    from crowdshot.formatting import align_columns
 
     head = ("", "consensus right", f"{UNSEEN} unseen images right", "")
     lines = [head]
@@ -221,10 +221,10 @@ def describe(scores: dict[str, list[Scores]], problem: Problem, clf: CrowdClassi
             f"{PROBLEMS} problems: {CLASSES} handwritten digits, {SHOTS} images of each, labelled by {len(NAMES)} "
             "simulated annotators, one of them a spammer",
             "",
-            columns(lines),
+            align_columns(lines),
             "",
             "The annotators of the first problem:",
-            columns(people),
+            align_columns(people),
             "",
             f"Its files are in {folder}/. Try:",
             f"  crowdshot adapt {folder}/labels.csv --images {folder}/images --out {folder}/again",

@@ -15,7 +15,7 @@ from crowdshot.extras import ITEMS, NEEDED, require
 from crowdshot.formatting import shown
 from crowdshot.io.feature_files import array_pieces, features_of, is_array
 from crowdshot.io.file_names import expand
-from crowdshot.io.tables import can_be_cut, table_pieces
+from crowdshot.io.table_pieces import can_be_cut, table_pieces
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import refuse_many
 from crowdshot.labels.annotator_quality import AnnotatorPriors

@@ -366,13 +366,14 @@ def _choose(
 ) -> Chosen:
     import numpy as np
 
-    from crowdshot.labels import aggregation, annotator_quality, asking
+    from crowdshot.labels import annotator_quality, asking
     from crowdshot.labels.consensus import uncertainty
     from crowdshot.labels.gold_questions import mix_in
+    from crowdshot.labels.label_sets import yes_no_questions
 
     ann, askable, price = estimate.annotations, candidates.askable, candidates.price
     history = estimate.labels.history.of(ann.annotators)
-    parts = aggregation.questions(ann, estimate.probabilities, estimate.labels.several)
+    parts = yes_no_questions(ann, estimate.probabilities, estimate.labels.several)
     p = asking.at_once([posterior for _, posterior in parts])
     confusion = asking.at_once([asking.expected_confusion(*part, history) for part in parts])
     if most is None:

@@ -81,8 +81,7 @@ def objects(
 
 
 def _describe(found: ObjectsFound) -> str:
-    from crowdshot.formatting import clean, percent, plural
-    from crowdshot.report.summary import columns
+    from crowdshot.formatting import align_columns, clean, percent, plural
 
     there = int((found.objects["presence"] >= 0.5).sum())
     n_objects, people = len(found.objects), found.annotators
@@ -100,4 +99,4 @@ def _describe(found: ObjectsFound) -> str:
         overlap = f"{row.overlap:.2f}" if row.overlap == row.overlap and row.overlap is not None else ""
         rows.append((clean(row.annotator, 40), f"{row.items:,}", f"{row.regions:,}", *shares, overlap, ""))
     more = [f"… and {len(people) - 20:,} more"] if len(people) > 20 else []
-    return "\n".join([*lines, "", columns(rows), *more, ""])
+    return "\n".join([*lines, "", align_columns(rows), *more, ""])

@@ -96,8 +96,7 @@ def rank(
 
 
 def _describe(found: Preferences) -> str:
-    from crowdshot.formatting import clean, plural
-    from crowdshot.report.summary import columns
+    from crowdshot.formatting import align_columns, clean, plural
 
     table, people = found.ranking_, found.annotators_
     head = ("item", "rank", "90 % interval", "score", "90 % interval", "comparisons", "")
@@ -113,8 +112,9 @@ def _describe(found: Preferences) -> str:
         )
         for row in table.head(MOST_ROWS).itertuples()
     ]
+    sizes = plural(len(table), "item"), plural(len(people), "annotator")
     total = plural(int(people["comparisons"].sum()), "comparison")
-    lines = [f"{plural(len(table), 'item')}, {plural(len(people), 'annotator')}, {total}", "", columns([head, *rows])]
+    lines = [", ".join([*sizes, total]), "", align_columns([head, *rows])]
     if len(table) > MOST_ROWS:
         lines.append(f"… and {len(table) - MOST_ROWS:,} more")
     if len(people) > 1:
@@ -131,7 +131,7 @@ def _describe(found: Preferences) -> str:
             )
             for row in people.head(MOST_ROWS).itertuples()
         ]
-        lines += ["", columns([head, *rows])]
+        lines += ["", align_columns([head, *rows])]
         if len(people) > MOST_ROWS:
             lines.append(f"… and {len(people) - MOST_ROWS:,} more")
     return "\n".join([*lines, ""])

@@ -7,13 +7,11 @@ methods that use them.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from crowdshot.classifier.fit_results import Results, without_items
 from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
-    MOST_CELLS,
     FittedModel,
     Learner,
     SideInformation,
@@ -37,6 +34,8 @@ from crowdshot.classifier.predictor import (
     ClassifierMixin,
     Predictor,
     check_columns,
+    one_of,
+    refuse_renumbered,
     wrong_width,
 )
 from crowdshot.errors import CrowdshotError
@@ -56,41 +55,6 @@ if TYPE_CHECKING:
     from crowdshot.methods import MethodName
 
 require(*NEEDED, user="CrowdClassifier")  # without importing them
-
-
-def one_of(y: Any, labels: Any) -> Any:
-    """Return ``y`` or its other name, ``labels``; raise an error unless exactly one of them is given."""
-    if y is None and labels is None:
-        raise CrowdshotError("CrowdClassifier requires y to be passed, but the target y is None", argument="y")
-    if y is not None and labels is not None:
-        raise CrowdshotError("is given together with y", argument="labels", expected="one of the two")
-    return labels if y is None else y
-
-
-RENUMBERED = ("predict_proba", "predict_log_proba", "decision_function")
-
-
-def refuse_renumbered(y: Any) -> None:
-    """Raise an error if scikit-learn's `cross_val_predict` has replaced the labels by numbers.
-
-    If it predicts probabilities, it first numbers the labels in each column of y separately. Missing labels become a
-    class, and a number means different classes for different annotators. The numbers themselves do not show this.
-    """
-    matrix = isinstance(y, np.ndarray) and y.ndim == 2
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if not frame.f_globals.get("__name__", "").startswith("sklearn."):
-            continue
-        name, found = frame.f_code.co_name, frame.f_locals
-        proba = name == "_fit_and_predict" and matrix and found.get("method") in RENUMBERED
-        encoder = found.get("le") if name == "cross_val_predict" else None  # of one annotator's labels
-        if proba or (encoder is not None and any(pd.isna(c) or c in (-1, "") for c in encoder.classes_.tolist())):
-            raise CrowdshotError(
-                "was renumbered by cross_val_predict, with missing labels as a class",
-                argument="y",
-                hint="Use crowdshot.model_selection.cross_val_proba instead.",
-            )
 
 
 class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
@@ -534,33 +498,6 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
     def __sklearn_is_fitted__(self) -> bool:
         """Tell scikit-learn whether the classifier is fitted."""
         return hasattr(self, "_model")
-
-    def predict_annotator_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of the labels that each annotator would give to items.
-
-        They are Σ_k p(k | item) confusion_[r, k, l], so they suit as soft labels of annotators who disagree.
-
-        Parameters
-        ----------
-        X : array, list, DataFrame or iterator
-            N items, as in `predict_proba`.
-
-        Returns
-        -------
-        (N, R, K) array
-            Annotators in the order of ``annotators_``, columns in the order of ``classes_``.
-        """
-        confusion = self.confusion_
-        p = self.predict_proba(X)
-        if p.shape[0] * confusion[:, 0].size > MOST_CELLS:
-            raise CrowdshotError(
-                f"has {len(p):,} items, which with {len(confusion):,} annotators give more than {MOST_CELLS:,} numbers",
-                argument="X",
-                found=len(p),
-                hint="Predict fewer items at a time.",
-            )
-        out: NDArray[np.float64] = np.einsum("nk,rkl->nrl", p, confusion, optimize=True)
-        return out
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse features are accepted."""

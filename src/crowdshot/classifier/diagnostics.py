@@ -29,6 +29,7 @@ from crowdshot.classifier.mixture_learners import LABELING_SEARCH
 from crowdshot.io.cells import Positions
 from crowdshot.labels import aggregation
 from crowdshot.labels.consensus import Floats, Share
+from crowdshot.labels.label_sets import aggregate_sets
 
 PARTS = 10
 MOST = 3_000  # hidden items, rounded up to whole folds; more would hardly make the estimate more precise
@@ -202,7 +203,7 @@ def feature_value(clf: CrowdClassifier, embeddings: Tensor) -> FeatureValue:
 def _by_labels_alone(clf: CrowdClassifier) -> Floats:
     """Return posteriors from labels alone, (N, K); sets of labels may add columns for sets that nobody named."""
     if clf.settings_.get(SEVERAL):
-        return aggregation.aggregate_sets(clf.annotations_, lambda ann, _: aggregation.learned(ann))[1].probabilities
+        return aggregate_sets(clf.annotations_, lambda ann, _: aggregation.learned(ann))[1].probabilities
     return aggregation.learned(clf.annotations_).probabilities
 
 

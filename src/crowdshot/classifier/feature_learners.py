@@ -35,9 +35,9 @@ from crowdshot.classifier.mixture_learners import CanonicalProblem, SearchLearne
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotWarning
 from crowdshot.io.cells import Positions
-from crowdshot.labels.aggregation import NO_YES
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
+from crowdshot.labels.label_sets import NO_YES
 from crowdshot.labels.spelling import members, names_of
 from crowdshot.model import combined, labeling_search
 from crowdshot.model.combined import Floats, Joint

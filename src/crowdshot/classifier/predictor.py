@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
@@ -12,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crowdshot.classifier.learner_contract import FittedModel
+from crowdshot.classifier.learner_contract import MOST_CELLS, FittedModel
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, show
 from crowdshot.io.cells import Ids, Positions
@@ -64,6 +65,7 @@ class Predictor(ClassifierMixin):
     _shift: Tensor
     _factor: Tensor
     classes_: Ids
+    confusion_: NDArray[np.float64]
     device: str
     embeddings_: Tensor | None
     annotations_: Annotations
@@ -159,6 +161,33 @@ class Predictor(ClassifierMixin):
         best = self.predict_log_proba(X).argmax(1)
         names: NDArray[Any] = self.classes_[best]
         return names
+
+    def predict_annotator_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the labels that each annotator would give to items.
+
+        They are Σ_k p(k | item) confusion_[r, k, l], so they suit as soft labels of annotators who disagree.
+
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items, as in `predict_proba`.
+
+        Returns
+        -------
+        (N, R, K) array
+            Annotators in the order of ``annotators_``, columns in the order of ``classes_``.
+        """
+        confusion = self.confusion_
+        p = self.predict_proba(X)
+        if p.shape[0] * confusion[:, 0].size > MOST_CELLS:
+            raise CrowdshotError(
+                f"has {len(p):,} items, which with {len(confusion):,} annotators give more than {MOST_CELLS:,} numbers",
+                argument="X",
+                found=len(p),
+                hint="Predict fewer items at a time.",
+            )
+        out: NDArray[np.float64] = np.einsum("nk,rkl->nrl", p, confusion, optimize=True)
+        return out
 
     def calibrate(self, X_gold: Any, y_gold: Any) -> Self:
         """Calibrate the probabilities of new items by items whose class is known (temperature scaling).
@@ -269,6 +298,41 @@ class Predictor(ClassifierMixin):
                 expected="the true class of each item, or the labels of several annotators",
             )
         return float(super().score(X, y, sample_weight))
+
+
+def one_of(y: Any, labels: Any) -> Any:
+    """Return ``y`` or its other name, ``labels``; raise an error unless exactly one of them is given."""
+    if y is None and labels is None:
+        raise CrowdshotError("CrowdClassifier requires y to be passed, but the target y is None", argument="y")
+    if y is not None and labels is not None:
+        raise CrowdshotError("is given together with y", argument="labels", expected="one of the two")
+    return labels if y is None else y
+
+
+RENUMBERED = ("predict_proba", "predict_log_proba", "decision_function")
+
+
+def refuse_renumbered(y: Any) -> None:
+    """Raise an error if scikit-learn's `cross_val_predict` has replaced the labels by numbers.
+
+    If it predicts probabilities, it first numbers the labels in each column of y separately. Missing labels become a
+    class, and a number means different classes for different annotators. The numbers themselves do not show this.
+    """
+    matrix = isinstance(y, np.ndarray) and y.ndim == 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if not frame.f_globals.get("__name__", "").startswith("sklearn."):
+            continue
+        name, found = frame.f_code.co_name, frame.f_locals
+        proba = name == "_fit_and_predict" and matrix and found.get("method") in RENUMBERED
+        encoder = found.get("le") if name == "cross_val_predict" else None  # of one annotator's labels
+        if proba or (encoder is not None and any(pd.isna(c) or c in (-1, "") for c in encoder.classes_.tolist())):
+            raise CrowdshotError(
+                "was renumbered by cross_val_predict, with missing labels as a class",
+                argument="y",
+                hint="Use crowdshot.model_selection.cross_val_proba instead.",
+            )
 
 
 def wrong_width(found: int, expected: int) -> CrowdshotError:

@@ -42,7 +42,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import first_line
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
-from crowdshot.labels.aggregation import aggregator_of
+from crowdshot.labels.aggregation import Settings, aggregator_of
 from crowdshot.labels.annotator_quality import MIN_ACCURACY, AnnotatorPriors, Tally, judged, tally
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.consensus import THRESHOLD, agreed
@@ -264,16 +264,8 @@ def _run_job(job: Job, workers: Workers, share: Share) -> Done:
     tables_fit(sizes, job.method, job.memory, workers.n)
     history = history_of(names, job.history)
     ordered = bool(job.naming.ordered)
-    method = aggregator_of(
-        job.method,
-        sizes,
-        gathered.labels,
-        job.steps,
-        ordered=ordered,
-        history=history,
-        gold=gathered.gold > 0,
-        network=job.network,
-    )
+    settings = Settings(sizes, gathered.labels, job.steps, ordered, history, gathered.gold > 0, job.network)
+    method = aggregator_of(job.method, settings)
     state = _aggregate(job, method, workers, folders)
     probabilities = job.method != "majority"
     plan = Finishing(method, state, columns, names.classes, ordered, probabilities, job.top, job.work, job.out)

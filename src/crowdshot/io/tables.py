@@ -1,7 +1,7 @@
 """Read tables from separated text, Excel workbooks, JSON lines and Parquet, with the cells as they are in the file.
 
 Cells are not interpreted: "007" stays "007" and "NA" stays "NA"; only a blank cell is missing. The kind of a file is
-recognised from its first bytes, not from its name. Large files are also read in pieces (`table_pieces`).
+recognised from its first bytes, not from its name. `table_pieces` reads large files in pieces.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BufferedReader
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,10 +39,6 @@ LARGEST_BLOCK = 2**30  # bytes; pyarrow counts them in 32 bits
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 DECIMAL_COMMA = r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][-+]?\d+)?"  # 1,5 and 1.234,5, as in German or French sheets
 MOST_ABOVE = 20  # rows among which the header is searched
-ROWS = 20_000  # of Parquet, in a piece
-SIZE = 2 * 2**20  # bytes of text, in a piece
-STREAM_SAMPLE = 4_096  # bytes from which the kind of a file is recognised
-LONGEST = 10_000  # lines of a record
 
 
 class RaggedError(CrowdshotError):
@@ -507,97 +501,6 @@ def one_each(table: Table, column: int) -> Ids:
             expected="different ids",
         )
     return ids
-
-
-# ---- Large files in pieces ------------------------------------------------------------------------------------------
-#
-# Memory holds one piece at a time. Text is cut between records, and each piece is parsed with the header before it.
-
-
-class Piece(NamedTuple):
-    """Some rows of a file; ``done`` of ``total`` rows or bytes have been read."""
-
-    table: Table
-    done: int
-    total: int
-
-
-def can_be_cut(path: Path) -> bool:
-    """Return whether a file is a table as text or Parquet, not a folder, an archive or a JSON array."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(STREAM_SAMPLE).removeprefix(codecs.BOM_UTF8).lstrip()
-    except OSError:
-        return False
-    return bool(start) and not start.startswith((ZIP, b"[", *UTF16))
-
-
-def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
-    """Yield the pieces of a file that `can_be_cut`; together they are the table of `read_table`."""
-    source = Path(path)
-    with source.open("rb") as file:
-        if file.peek(STREAM_SAMPLE).startswith(parquet_files.MAGIC):
-            yield from _parquet_pieces(source)
-        elif source.stat().st_size <= SIZE:
-            table = read_table(path)
-            yield Piece(table, len(table.frame), len(table.frame))
-        else:
-            yield from _text_pieces(file, os.fspath(path), source.stat().st_size)
-
-
-def _parquet_pieces(source: Path) -> Iterator[Piece]:
-    opened, done = ParquetTable(source, str(source)), 0
-    for frame in opened.frames(ROWS):
-        rows = np.arange(done + 1, done + 1 + len(frame))
-        done += len(frame)
-        yield Piece(Table(str(source), frame, rows), done, opened.n_rows)
-
-
-def _text_pieces(file: BufferedReader, name: str, total: int) -> Iterator[Piece]:
-    is_json = file.peek(STREAM_SAMPLE).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")  # has no header
-    records = iter(file) if is_json else _records(file)
-    header = b"" if is_json else next(records)
-    header_rows, done, columns = len(header.splitlines()), 0, None
-    for batch in _batches(records):
-        table = parse_table(header + b"".join(batch), name, rows_before=done)
-        if columns not in (None, table.header) and header:
-            raise CrowdshotError(
-                f"has {len(table.header)} columns from row {done + header_rows + 1} on",
-                where=name,
-                found=len(table.header),
-                expected=f"{len(columns or [])} as above",
-            )
-        columns = table.header
-        yield Piece(table, file.tell(), total)
-        done += len(batch)
-
-
-def _records(file: BufferedReader) -> Iterator[bytes]:
-    """Yield lines, joined while a quotation mark is open, but at most `LONGEST` because a mark may be a mistake."""
-    pending: list[bytes] = []
-    is_open = False
-    for line in file:
-        pending.append(line)
-        is_open ^= line.count(b'"') % 2 == 1
-        if not is_open or len(pending) > LONGEST:
-            yield b"".join(pending)
-            pending, is_open = [], False
-    if pending:
-        yield b"".join(pending)
-
-
-def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield records in batches of about `SIZE` bytes."""
-    batch: list[bytes] = []
-    size = 0
-    for record in records:
-        batch.append(record)
-        size += len(record)
-        if size >= SIZE:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 # ---- records (dicts) with their position, from JSON, JSON lines or rows of a table ----

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -49,8 +49,9 @@ from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.consensus import Consensus, check_numbers
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.gold_labels import Gold, crowd_of, find_items
+from crowdshot.labels.label_sets import aggregate_sets
 from crowdshot.labels.matching import of_any_labels, row_by_row
-from crowdshot.labels.spelling import JOINED, members, names_of, parts
+from crowdshot.labels.spelling import names_of
 from crowdshot.model import feature_model, label_model
 from crowdshot.model.dawid_skene import Coins, Em, Matrices
 from crowdshot.model.label_model import network_of
@@ -493,110 +494,9 @@ AGGREGATORS: dict[str, Method] = {
 VOTES = tuple(name for name, method in AGGREGATORS.items() if not method.uses_gold)
 
 
-def aggregator_of(
-    method: str,
-    sizes: Sizes,
-    n_labels: int,
-    steps: int,
-    *,
-    ordered: bool = False,
-    history: Floats | None = None,
-    gold: bool = False,
-    network: Network = None,
-) -> Aggregator:
-    """Return the aggregator of this name in `AGGREGATORS` for a crowd in parts; the arguments are in `Settings`."""
-    if sizes.classes < 2:
-        return Votes(sizes)
-    return AGGREGATORS[method].in_parts(Settings(sizes, n_labels, steps, ordered, history, gold, network))
-
-
-# ---- Answers with several labels: one yes/no question per label ----------------------------------------------------
-#
-# An answer "cat;dog" says yes to cat and dog, and no to every other label. The questions are aggregated one by one, and
-# the probability of a set of labels is the product of the probabilities of its answers.
-
-NO_YES = np.array(["no", "yes"], dtype=object)
-
-
-def aggregate_sets(
-    ann: Annotations,
-    aggregate: Callable[[Annotations, Mapping[Any, str] | None], Consensus],
-    gold: Mapping[Any, str] | None = None,
-) -> tuple[Annotations, Consensus, NDArray[np.float64]]:
-    """Aggregate answers that name several labels.
-
-    Parameters
-    ----------
-    ann : Annotations
-        Classes are sets of labels, such as "cat;dog".
-    aggregate : callable
-        Aggregates the answers to one yes/no question.
-    gold : mapping, optional
-        Known sets of labels.
-
-    Returns
-    -------
-    annotations : Annotations
-        With the consensus sets added to the classes.
-    consensus : Consensus
-        The likeliest set that is not empty. ``probabilities`` cover the sets that somebody named or that are
-        consensus labels.
-    yes : array of shape (N, K)
-        Probability of each label.
-    """
-    names = names_of(ann.classes)
-    member = members(ann.classes, names)
-    yes = np.empty((ann.n_items, len(names)))
-    for k in range(len(names)):
-        question = _question(ann, member[:, k])
-        truth = None if gold is None else {item: NO_YES[int(names[k] in parts(label))] for item, label in gold.items()}
-        yes[:, k] = aggregate(question, truth).probabilities[:, 1]
-    likeliest = yes > 0.5
-    likeliest[np.arange(len(yes)), yes.argmax(1)] = True
-    new = {JOINED.join(names[row]) for row in np.unique(likeliest, axis=0)} - set(ann.classes)
-    classes = np.array([*ann.classes, *sorted(new)], dtype=object)
-    posterior = _set_probabilities(yes, members(classes, names))
-    ann = replace(ann, classes=classes)
-    return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0), annotations=ann), yes
-
-
-def questions(
-    ann: Annotations, posterior: NDArray[np.float64], several: bool = True
-) -> list[tuple[Annotations, NDArray[np.float64]]]:
-    """Split answers that name several labels into one yes/no question per label.
-
-    Parameters
-    ----------
-    ann : Annotations
-    posterior : array of shape (N, S)
-        Probabilities of the S sets.
-    several : bool
-        Whether answers name several labels. If not, the only question is ``(ann, posterior)``.
-
-    Returns
-    -------
-    list of (Annotations, array of shape (N, 2))
-        The answers to each question and the probabilities of no and yes.
-    """
-    if not several:
-        return [(ann, posterior)]
-    member = members(ann.classes, names_of(ann.classes))
-    yes = (posterior @ member).clip(0, 1)
-    return [(_question(ann, member[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]
-
-
-def _question(ann: Annotations, member: NDArray[np.bool_]) -> Annotations:
-    """Return the answers to one question; member (S,): whether a set contains the label."""
-    return replace(ann, label=member[ann.label].astype(np.int64), classes=NO_YES)
-
-
-def _set_probabilities(yes: NDArray[np.float64], sets: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return (N, S) probabilities of sets (S, K) from the probabilities of their labels, yes (N, K)."""
-    with np.errstate(divide="ignore"):
-        log_yes, log_no = np.log(yes), np.log1p(-yes)
-    terms = [np.where(chosen, log_yes, log_no).sum(1) for chosen in sets]
-    product: NDArray[np.float64] = np.exp(np.stack(terms, 1)).round(12)  # rounding keeps ties equal
-    return product
+def aggregator_of(method: str, settings: Settings) -> Aggregator:
+    """Return the aggregator of this name in `AGGREGATORS` for a crowd in parts."""
+    return Votes(settings.sizes) if settings.sizes.classes < 2 else AGGREGATORS[method].in_parts(settings)
 
 
 # ---- Aggregation of labels that were read from files ---------------------------------------------------------------

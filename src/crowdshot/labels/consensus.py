@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -66,6 +67,22 @@ def review_kinds(
         "overruled": labelled & accepted & overruled,
         "unlabelled": ~labelled & ~accepted,
     }
+
+
+def kinds_in_words(kinds: Mapping[str, int]) -> str:
+    """Return the numbers of items to review by kind.
+
+    >>> kinds_in_words({"open": 13, "overruled": 1, "unlabelled": 0})
+    '13 not accepted, 1 accepted against the majority'
+    """
+    named = {
+        "open": "not accepted",
+        "overruled": "accepted against the majority",
+        "unlabelled": "unlabelled and not accepted",
+    }
+    return (
+        ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is accepted"
+    )
 
 
 class Unanimous(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from crowdshot.formatting import percent
 from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
@@ -156,3 +157,17 @@ def _draw(probabilities: Floats, random: np.random.Generator) -> Positions:
     above = random.random(len(probabilities))[:, None] > probabilities.cumsum(1)
     out: Positions = above.sum(1).clip(max=probabilities.shape[1] - 1)
     return out
+
+
+def until_accepted(forecast: Forecast) -> str:
+    """Return how many more labels are needed until a share of the items is accepted."""
+    share, labels, best, worst = forecast
+    if labels == 0:
+        return f"{percent(share)} of the items or more are already accepted"
+    if labels is None:
+        least = "" if best is None else f" ({best:,} labels at best)"
+        people = "annotators like these"
+        return f"more labels from {people} are not expected to be enough to accept {percent(share)} of the items{least}"
+    low = "" if best is None else f"{best:,} at best, "
+    high = "many more at worst" if worst is None else f"{worst:,} at worst"
+    return f"about {labels:,} more labels are needed until {percent(share)} of the items are accepted ({low}{high})"

@@ -207,3 +207,111 @@ def compact(labels: Array, api: ArrayApi) -> tuple[Array, Array]:
     most = max(1, int(present.sum(-1).max()))
     annotator = api.sorted_places(~present)[..., :most]
     return annotator, api.along(labels, annotator)
+
+
+# ---- counts in a beam search ----
+
+
+TOGETHER = 16  # probabilities multiplied before a logarithm is taken; more could underflow
+
+
+class AnnotatorCounts:
+    """The counts of each annotator in every labeling kept, updated item by item.
+
+    Counts of an annotator are the numbers of right and wrong labels, overall and for each true class, as places in
+    `Tables`, and p(kind | labels). Counts of an annotator and an observed class are the numbers of errors by true
+    class.
+
+    Counts are updated only when the annotator labels an item. ``past`` gives, for each labeling kept now, the labeling
+    and class from which it descends at the annotator's previous label. A step therefore costs K numbers for each label,
+    however many annotators there are.
+    """
+
+    def __init__(self, api: ArrayApi, labels: Array, M: int, K: int, history: Tensor | None = None) -> None:
+        """Prepare the search over labels (B, n, R), in the order in which items are added."""
+        tables = tables_for(int((labels >= 0).sum(1).max()), K, api, history)
+        self.api, self.M, side, (B, n, R) = api, M, tables.side, labels.shape
+        xp, numbers = api.xp, api.numbers
+        who, observed = (xp.moveaxis(x, 0, -1) for x in compact(labels, api))  # (n, L, B)
+        L, present = who.shape[1], observed >= 0
+        self.present, self.complete = present[..., None, None], present.all(-1).all(-1).tolist()
+        who = xp.where(present, who, R) + (R + 1) * numbers(B)  # R means a missing label
+        observed = xp.where(present, observed, 0)
+        place = who
+        who, n_who, last = repeats(api, who)
+        cell, n_cells, last_in_cell = repeats(api, who * K + observed)
+
+        # counts, in rows of M: places of all labels, places by class, and errors
+        self.counts = api.full((n_who * (1 + K) + n_cells * K, M), 0)
+        if tables.start is not None:
+            start = api.full((2, B, R + 1), 0)
+            start[..., :R] = tables.start
+            begin = api.full((2, n_who), 0)
+            begin[:, who.reshape(-1)] = start.reshape(2, -1)[:, place.reshape(-1)]
+            self.counts[:n_who] += begin[0][:, None]
+            self.counts[n_who : n_who * (1 + K)] += begin[1][numbers(n_who * K) // K][:, None]
+        rows = [who[..., None] + 0 * numbers(K), n_who + who[..., None] * K + numbers(K)]
+        rows.append(n_who * (1 + K) + cell[..., None] * K + numbers(K))
+        self.rows = xp.stack(rows, 1).reshape(n, -1)  # (n, 3 L B K)
+        # p(kind), in rows of K M
+        self.kinds = xp.concatenate([api.full((n_who, K * M), p) for p in P_KIND])
+        self.kind_rows = (numbers(3, 1, 1) * n_who + who[:, None]).reshape(n, -1)  # (n, 3 L B)
+
+        # what a label adds to the counts, by true class: a row for each kind of row, class, and label or none
+        row, column, label, true = numbers(3, 1, 1, 1), numbers(K, 1, 1), numbers(K + 1, 1), numbers(K)
+        more = xp.where(row < 2, xp.where(label == true, side, 1), 1 * (label != true))
+        self.more = (more * (((row == 0) | (column == true)) & (label < K))).reshape(-1, K)
+        before = xp.where(present[:, None], xp.stack([last, last, last_in_cell], 1), -1)  # (n, 3, L, B)
+        label = xp.where(before < 0, K, observed.reshape(-1)[before])
+        self.more_rows = ((numbers(3, 1, 1, 1) * K + numbers(K)) * (K + 1) + label[..., None]).reshape(n, -1)
+        item = xp.where(before < 0, 0, before // (L * B) + 1)[:, 1:, :, None]  # (n, 2, L, 1, B), 0 for none
+        self.items = (item * 3 + numbers(3, 1)) * B + numbers(B)  # (n, 2, L, 3, B)
+
+        self.tables, self.missed = tables, api.filled(numbers(2, 1) * tables.missed, (2, M))
+        missed = 1 * (observed[..., None] != numbers(K))  # (n, L, B, K)
+        self.missed_rows = xp.stack([missed, missed], 1).reshape(n, -1)
+
+        # indices of (3, L, B, K, M): into (2, L, 3, B, M), where a labeling's parent, class and child are, and the rows
+        # of the counts, of what a label adds, and of the kinds, to which these are added
+        shape = 3, L, B, K, M
+        label, labeling, place = numbers(L, 1, 1, 1), numbers(B, 1, M), numbers(3, L, B, K, 1)
+        true = api.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
+        child = api.filled((label * 3 + 2) * (B * M) + labeling, shape)
+        self.in_past = xp.stack([true + B * M, true, child])
+        self.in_rows = xp.stack([api.filled(each, shape) for each in (place * M, place * K, place // K * (K * M))])
+
+    def gain(self, i: int, past: Array) -> Array:
+        """Return log p(labels of the i-th item | its class, earlier items), (B, K, M), and update the counts."""
+        api, M, rows, kind_rows = self.api, self.M, self.rows[i], self.kind_rows[i]
+        previous = api.rows(past.reshape(-1, M), self.items[i])  # (2, L, 3, B, M)
+        parent, true, child = previous.take(self.in_past) + self.in_rows
+        counts = api.rows(self.counts, rows).take(parent)
+        counts += api.rows(self.more, self.more_rows[i]).take(true)
+        self.counts[rows] = counts.reshape(-1, M)
+        kinds = api.rows(self.kinds, kind_rows).take(child)
+
+        places = counts[:2] + api.rows(self.missed, self.missed_rows[i]).reshape(counts[:2].shape)
+        p, flips = next_label(places, counts[2], self.tables)
+        kinds[:2] *= p
+        kinds[2] *= flips
+        p = kinds.sum(0)
+        kinds /= p
+        self.kinds[kind_rows] = kinds.reshape(len(kind_rows), -1)
+        if not self.complete[i]:
+            p = api.xp.where(self.present[i], p, 1.0)
+        found = api.xp.log(p[:TOGETHER].prod(0))
+        for j in range(TOGETHER, len(p), TOGETHER):
+            found += api.xp.log(p[j : j + TOGETHER].prod(0))
+        return found
+
+
+def repeats(api: ArrayApi, keys: Array) -> tuple[Array, int, Array]:
+    """Return keys renumbered from 0, their number, and the flat index of each key's previous occurrence, or -1."""
+    flat = keys.reshape(-1)
+    order = api.sorted_places(flat)
+    flat = flat[order]
+    new = flat[1:] != flat[:-1]
+    number, before = api.full(order.shape, 0), api.full(order.shape, -1)
+    number[order[1:]] = new.cumsum(0)
+    before[order[1:]] = api.xp.where(new, -1, order[:-1])
+    return number.reshape(keys.shape), int(number.max()) + 1, before.reshape(keys.shape)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import clean, counted, listing, percent, plural, spread
+from crowdshot.formatting import align_columns, clean, counted, listing, percent, plural, spread
 from crowdshot.labels.aggregation import aggregate_labels
 from crowdshot.labels.alternative_test import (
     FEWEST_ITEMS,
@@ -40,7 +40,6 @@ from crowdshot.labels.judge_quality import (
 )
 from crowdshot.labels.models_first import ModelsFirst, PricePerItem, plan_models_first
 from crowdshot.report.page.templates import STYLES, fill, inline
-from crowdshot.report.summary import columns
 
 HERE = Path(__file__).parent
 MANY_KNOWN = 100  # known items to recommend: plans from 100 to 200 kept their promise in simulated projects
@@ -277,7 +276,7 @@ def describe_models(found: JudgedModels) -> str:
             "",
         ]
     )
-    lines = [columns(rows), ""]
+    lines = [align_columns(rows), ""]
     if any(each.replacement.may_replace is None for each in found.models):
         lines.append(
             f"too few: the replacement test needs {FEWEST_PEOPLE} people with {FEWEST_ITEMS} items that the model and"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crowdshot.formatting import clean, percent, spread
+from crowdshot.formatting import align_columns, clean, percent, spread
 from crowdshot.report.page.templates import STYLES, fill, inline
-from crowdshot.report.summary import Result, columns
+from crowdshot.report.summary import Result
 
 HERE = Path(__file__).parent
 PAGE = "index.html"
@@ -185,7 +185,7 @@ def describe_questions(result: QuestionsResult) -> str:
                 f"weak on {', '.join(clean(name, 20) for name in person.weak)}" if person.weak else "",
             )
         )
-    lines = [columns(rows), "", columns(people)]
+    lines = [align_columns(rows), "", align_columns(people)]
     if len(result.annotators) > MOST_PRINTED:
         lines.append(f"… and {len(result.annotators) - MOST_PRINTED:,} more")
     return "\n".join(lines)

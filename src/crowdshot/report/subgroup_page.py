@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crowdshot.formatting import clean, counted, listing, percent, spread
+from crowdshot.formatting import align_columns, clean, counted, listing, percent, spread
 from crowdshot.labels.agreement import Statistic
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.subgroups import SMALL, Group, Subgroups
 from crowdshot.report.page.templates import STYLES, fill, inline
-from crowdshot.report.summary import columns
 
 HERE = Path(__file__).parent
 MOST_CLASSES = 8  # in a table of shares; --json has all
@@ -74,9 +73,9 @@ def describe_slices(result: Slices) -> str:
             )
             for each in found.groups
         ]
-        parts.append(columns([head, *rows]))
+        parts.append(align_columns([head, *rows]))
         if found.perspectives is not None:
-            parts.append("\n" + columns(_share_rows(found)))
+            parts.append("\n" + align_columns(_share_rows(found)))
         parts += ["", *slice_notes(found), ""]
     return "\n".join(parts).rstrip("\n")
 

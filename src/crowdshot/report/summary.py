@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crowdshot.formatting import counted, listing, percent, spread
+from crowdshot.formatting import align_columns, counted, listing, percent, spread
 from crowdshot.io.json_text import INLINE, OPTIONAL
 from crowdshot.labels import gold_labels
+from crowdshot.labels.consensus import kinds_in_words
+from crowdshot.labels.labels_needed import until_accepted
 from crowdshot.labels.spelling import Respelled, Twins
 
 if TYPE_CHECKING:
@@ -467,22 +469,6 @@ def _do_next(steps: Sequence[Recommendation]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kinds_in_words(kinds: Mapping[str, int]) -> str:
-    """Return the numbers of items to review by kind (see `crowdshot.report.page.review_items`).
-
-    >>> kinds_in_words({"open": 13, "overruled": 1, "unlabelled": 0})
-    '13 not accepted, 1 accepted against the majority'
-    """
-    named = {
-        "open": "not accepted",
-        "overruled": "accepted against the majority",
-        "unlabelled": "unlabelled and not accepted",
-    }
-    return (
-        ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is accepted"
-    )
-
-
 def describe_feature_effect(effect: FeatureEffect, n_labelled: int) -> list[str]:
     """Return sentences about the value of images, texts or features, and about labels that they changed."""
     items, sentences = effect.kind, []
@@ -570,20 +556,6 @@ def _why_fewer(found: AskedQuestions) -> str:
     }[found.fewer or ""]
 
 
-def until_accepted(forecast: Forecast) -> str:
-    """Return how many more labels are needed until a share of the items is accepted."""
-    share, labels, best, worst = forecast
-    if labels == 0:
-        return f"{percent(share)} of the items or more are already accepted"
-    if labels is None:
-        least = "" if best is None else f" ({best:,} labels at best)"
-        people = "annotators like these"
-        return f"more labels from {people} are not expected to be enough to accept {percent(share)} of the items{least}"
-    low = "" if best is None else f"{best:,} at best, "
-    high = "many more at worst" if worst is None else f"{worst:,} at worst"
-    return f"about {labels:,} more labels are needed until {percent(share)} of the items are accepted ({low}{high})"
-
-
 def _annotators(table: AnnotatorTable, n: int, truth_used: bool) -> str:
     """Return a table of the annotators who are most likely below the minimum accuracy.
 
@@ -605,29 +577,16 @@ def _annotators(table: AnnotatorTable, n: int, truth_used: bool) -> str:
     ]
     below = f"below {100 * table.min_accuracy:g} %"
     head = (_short(column), "labels", "accuracy", "90 % interval", below, "most confused (true → chosen)")
-    text = columns([head, *rows])
+    text = align_columns([head, *rows])
     more = n - len(worst)
     if n == 1:
         return text if truth_used else f"{text}\n{SINGLE_ANNOTATOR}"
     return text + (f"\n… and {more:,} more who are less likely below {100 * table.min_accuracy:g} %" if more else "")
 
 
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Align rows in columns: the first and the last to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in (0, last) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-
-
 def _files(files: Iterable[str]) -> str:
     rows = [(file, DESCRIPTIONS.get(file.replace("\\", "/").rsplit("/", 1)[-1], "")) for file in files]
-    return columns(rows) if rows else ""
+    return align_columns(rows) if rows else ""
 
 
 def _some(names: Sequence[Any], most: int) -> str:

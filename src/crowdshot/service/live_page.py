@@ -12,10 +12,9 @@ import numpy as np
 from crowdshot.formatting import clean, percent, plural, spread
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
-from crowdshot.labels.consensus import THRESHOLD, Floats, is_overruled, review_kinds, uncertainty
+from crowdshot.labels.consensus import THRESHOLD, Floats, is_overruled, kinds_in_words, review_kinds, uncertainty
 from crowdshot.labels.gold_questions import PAUSED
 from crowdshot.labels.working_times import describe_trends, describe_working, warning_signs
-from crowdshot.report import summary
 from crowdshot.report.page.item_map import thumbnails
 from crowdshot.report.page.templates import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point
@@ -207,7 +206,7 @@ def tile_texts(version: Version) -> dict[str, str]:
         "accepted": f"{version.n_accepted:,}",
         "accepted_bar": f"{100 * version.n_accepted / max(1, version.n_labelled):.1f}",
         "person": f"{sum(counts.values()):,}",
-        "person_kinds": summary.kinds_in_words(counts),
+        "person_kinds": kinds_in_words(counts),
     }
 
 

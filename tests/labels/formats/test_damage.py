@@ -11,7 +11,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.feature_files import read_feature_file
-from crowdshot.io.tables import table_pieces
+from crowdshot.io.table_pieces import table_pieces
 from crowdshot.labels import gold_labels
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import read_labels

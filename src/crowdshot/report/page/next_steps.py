@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from crowdshot.formatting import apart, percent, plural
 from crowdshot.labels.consensus import THRESHOLD
+from crowdshot.labels.labels_needed import until_accepted
 from crowdshot.labels.spelling import and_so
-from crowdshot.report import summary
 from crowdshot.report.folder_audit import recommend_threshold, why_none_accepted
 from crowdshot.report.page.annotator_summaries import Person
 from crowdshot.report.page.facts import Facts
@@ -94,7 +94,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
 
 def forecast_sentence(found: Facts, confidence: float) -> str:
     """Return how many more labels are needed until most items are accepted."""
-    text = summary.until_accepted(nearest(found.curves, confidence).forecast)
+    text = until_accepted(nearest(found.curves, confidence).forecast)
     return f"{text[:1].upper()}{text[1:]}."
 
 

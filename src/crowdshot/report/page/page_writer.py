@@ -15,8 +15,7 @@ import numpy as np
 
 from crowdshot.formatting import percent, plural
 from crowdshot.labels.annotator_flags import USEFUL
-from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD
-from crowdshot.report import summary
+from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD, kinds_in_words
 from crowdshot.report.folder_audit import describe_audit, why_none_accepted
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
@@ -42,7 +41,7 @@ def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
         "why_none": "" if level.labelled else why_none_accepted(found.unanimous, confidence),
         "accepted_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
         "person": f"{sum(kinds.values()):,}",
-        "person_kinds": summary.kinds_in_words(kinds),
+        "person_kinds": kinds_in_words(kinds),
         "buy": forecast_sentence(found, confidence),
         "curve": percent(nearest(found.curves, confidence).accepted_at),
         "verdict": found.verdict(confidence),

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.formatting import apart, clean
-from crowdshot.labels import aggregation, asking
+from crowdshot.labels import asking
 from crowdshot.labels.annotator_flags import useful_questions
 from crowdshot.labels.consensus import THRESHOLD, Floats, review_kinds, uncertainty
+from crowdshot.labels.label_sets import yes_no_questions
 from crowdshot.report.page.basis import Basis
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = aggregation.questions(ann, basis.posterior, basis.several)
+    parts = yes_no_questions(ann, basis.posterior, basis.several)
     posterior = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     can = useful_questions(basis.judged)
