@@ -346,6 +346,10 @@ def test_arguments_of_the_mixture_moved_to_settings(clouds):
     with pytest.warns(FutureWarning, match="settings"):
         old = CrowdClassifier("identity").set_params(steps=3, random_state=1)
     assert (old.method, old.settings, old.random_state) == ("ours", {"steps": 3}, 1)
+    with pytest.warns(FutureWarning, match="leave out"):
+        assert CrowdClassifier("identity", covariance="identity").method == "auto"  # the default of 0.2
+    with pytest.warns(FutureWarning, match="labeling-search"):
+        CrowdClassifier("identity", method="labeling-search", scale=8.0)
     with pytest.raises(TypeError, match="stepps"):
         CrowdClassifier("identity", stepps=3)
     for name in ("fit_", "shift_", "factor_", "reader_", "belief_"):

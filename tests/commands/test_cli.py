@@ -445,6 +445,22 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     assert "from Dawid–Skene on the labels alone" in page
 
 
+def test_methods_under_their_old_names(made: Path, tmp_path: Path, call) -> None:
+    said = call(
+        "adapt",
+        made / "labels.csv",
+        "--features",
+        made / "features.csv",
+        "--method",
+        "Learned",
+        "--out",
+        tmp_path / "r",
+    )
+    assert said.code == 0
+    assert said.err.count("renamed") == 1
+    assert "--method features " in said.out  # the recommended command has the present name
+
+
 def test_for_sharing_nobody_is_named(made: Path, tmp_path: Path, call) -> None:
     given = ("--features", made / "features.csv", "--out", tmp_path / "out")
     assert call("adapt", made / "labels.csv", *given).code == 0

@@ -97,6 +97,7 @@ def run_adapt(
         from crowdshot.classifier.diagnostics import feature_value
         from crowdshot.io.atomic import check_folder
         from crowdshot.labels.annotator_quality import check_min_accuracy
+        from crowdshot.methods import current_name
         from crowdshot.report.page import facts
         from crowdshot.report.page.basis import Basis
         from crowdshot.report.summary import FeatureEffect
@@ -105,6 +106,7 @@ def run_adapt(
     if anonymous and cost is not None and (isinstance(cost, Path) or set(cost) != {OTHERS}):
         message = "cannot name annotators together with anonymous"
         raise CrowdshotError(message, argument="cost", expected="one number for all of them")
+    method = current_name(method)  # so that recommended commands have the current name
     check_folder(output.out, output.overwrite)
     if export is not None:
         export.check(item_files.images, output.out)

@@ -62,7 +62,8 @@ def warnings_as_notes(command: Callable[..., None]) -> Iterator[None]:
     names = OptionNames(command)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
+        for kind in (UserWarning, FutureWarning):  # the second for names that were renamed
+            warnings.filterwarnings("always", category=kind, module="crowdshot")
         warnings.showwarning = lambda message, *_, **__: note(*names.lines(message))
         yield
 
@@ -175,7 +176,7 @@ def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" =
     if as_json:
         print_json(result, {} if table is None else {rows: summary.records(table)})
     elif table is not None:
-        for line in [*summary.notes(result), *summary.sources_in_words(result.sources)]:
+        for line in [*summary.notes(result), *summary.sources_in_words(result.sources or ())]:
             note(line)
         write_csv(table, sys.stdout)
     else:

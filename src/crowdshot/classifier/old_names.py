@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from crowdshot.classifier.learner_contract import ARGUMENTS
+from crowdshot.formatting import listing
 
 IDENTITY = "identity"  # the default covariance
 
@@ -19,15 +20,18 @@ def move_to_settings(clf: Any, arguments: Mapping[str, Any]) -> None:
     found = {name: value for name, value in arguments.items() if value is not None}
     if found.get("covariance") == IDENTITY:
         del found["covariance"]
-    warnings.warn(
-        f"{', '.join(arguments)} belong in settings, such as settings={found!r} with method='ours'. The arguments will"
-        " be removed in version 0.4.",
-        FutureWarning,
-        stacklevel=3,
-    )
     if found:
         clf.settings = {**(clf.settings or {}), **found}
         clf.method = "ours" if clf.method == "auto" else clf.method
+        advice = f"use method={clf.method!r} and settings={clf.settings!r}"
+    else:
+        advice = "leave out what has its default value"
+    many = len(arguments) > 1
+    warnings.warn(
+        f"the argument{'s' * many} {listing(arguments)} will be removed in version 0.4; {advice}.",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def _warn(old: str, new: str) -> None:

@@ -297,7 +297,8 @@ class Exported:
 class Result:
     """The result of a command; a part that the command does not have is None.
 
-    ``left_out`` maps a reason to the number or names of what was not used, and ``files`` were written.
+    ``left_out`` maps a reason to the number or names of what was not used, ``sources`` says which columns of the label
+    files were read, and ``files`` were written.
     """
 
     method: MethodUsed | None = field(default=None, metadata=INLINE)
@@ -312,7 +313,7 @@ class Result:
     names: SpellingNotes | None = field(default=None, metadata=INLINE)
     exported: Exported | None = field(default=None, metadata=INLINE)
     left_out: LeftOut
-    sources: Sequence[SourceUsed] = ()
+    sources: Sequence[SourceUsed] | None = field(default=None, metadata=OPTIONAL)
     files: Sequence[Path]
 
 
@@ -387,7 +388,7 @@ def summarise(result: Result) -> str:
         parts.append("\n" + _annotators(result.annotators, result.counts.annotators or 0, truth_used) + "\n")
     if result.review is not None:
         parts.append(_do_next(result.review.do_next))
-    parts += sources_in_words(result.sources)
+    parts += sources_in_words(result.sources or ())
     parts.append(_files(map(str, result.files)))
     return "\n".join(parts)
 
