@@ -201,8 +201,22 @@ def _ended(sentence: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text without line breaks, shortened in the middle where it is very long."""
-    line = " ".join(text.splitlines())
+    """Return the text without line breaks, control characters escaped, shortened in the middle where it is very long."""
+    line = escape_controls(" ".join(text.splitlines()))
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
     return line
+
+
+def escape_controls(text: str) -> str:
+    r"""Escape the characters that move the cursor of a terminal or change its colours, except tabs and line breaks.
+
+    >>> escape_controls("red\x1b[31m")
+    'red\\x1b[31m'
+    """
+    return text if text.isprintable() else "".join(repr(c)[1:-1] if is_control(c) else c for c in text)
+
+
+def is_control(character: str) -> bool:
+    """Return whether a character controls a terminal; tabs and line breaks do not count."""
+    return character not in "\t\n" and (character < " " or "\x7f" <= character < "\xa0")

@@ -82,3 +82,39 @@ def test_an_option_given_twice_is_refused(tmp_path, words) -> None:
     assert done.returncode == 2
     assert "more than once" in done.stderr
     assert words[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["l.csv", "--out", "x\ry.csv"],
+        ["l.csv", "--out=x.csv\r"],
+        ["l.csv", "--rename", "cat=d\rog"],
+        ["l.csv", "--names", "ann=\x1b[2J"],
+        ["l.csv", "--columns", "item=a\x9bb"],
+        ["l\r.csv"],
+        ["--o\rut"],
+    ],
+)
+def test_control_characters_are_refused_and_escaped(tmp_path, words) -> None:
+    (tmp_path / "l.csv").write_text("item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4)))
+    done = crowdshot(tmp_path, "aggregate", *words)
+    assert done.returncode == 2
+    assert "control character" in done.stderr
+    assert not any(c in done.stdout + done.stderr for c in "\r\x1b\x9b")
+    assert [path.name for path in tmp_path.iterdir()] == ["l.csv"]
+    assert ("line endings" in done.stderr) == words[-1].endswith("\r")
+
+
+def test_a_column_may_have_a_line_break_in_its_name(tmp_path) -> None:
+    rows = "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
+    (tmp_path / "l.csv").write_text('"the\nitem",annotator,label\n' + rows)
+    done = crowdshot(tmp_path, "aggregate", "l.csv", "--columns", "item=the\nitem", "--out", "c.csv")
+    assert done.returncode == 0, done.stderr
+
+
+def test_messages_escape_what_a_terminal_would_obey(capsys) -> None:
+    error = CrowdshotError("is \x1b[31mred", where="a\x07.csv")
+    assert "\x1b" not in str(error)
+    assert stderr_of(capsys, error)[1] == "crowdshot: a\\x07.csv is \\x1b[31mred.\n"
+    assert "\x1b" not in stderr_of(capsys, UserWarning("x\x1b[31m"))[1]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 import typer
 
 from crowdshot._cli.options import option_names
-from crowdshot.errors import CrowdshotError, CrowdshotWarning, Proposal, one_line
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Proposal, escape_controls, is_control, one_line
 from crowdshot.extras import missing_packages_explained
 from crowdshot.progress import line_hidden
 
@@ -106,7 +106,19 @@ def note(*lines: str) -> None:
 
 
 def _indented(lines: "list[str] | tuple[str, ...]") -> str:
-    return "\n  ".join(lines)
+    return escape_controls("\n  ".join(lines))
+
+
+def refuse_control_characters(words: Sequence[str]) -> None:
+    """Refuse typed words with characters such as a carriage return, which a terminal hides.
+
+    Results and file names repeat these words. Tabs and line breaks may be part of the name of a column.
+    """
+    for before, word in zip(["", *words], words, strict=False):
+        if any(map(is_control, word)):
+            named = f"{before} " if before.startswith("-") and not word.startswith("-") else ""
+            ends = "Lines of this script end in a carriage return; save it with Unix line endings (LF)."
+            _stop(2, f"{named}{word!r} contains a control character.", *([ends] if word.endswith("\r") else []))
 
 
 class OptionNames:

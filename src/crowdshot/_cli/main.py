@@ -36,7 +36,7 @@ from crowdshot._cli import (
     slices,
     train,
 )
-from crowdshot._cli.console import handle_errors
+from crowdshot._cli.console import handle_errors, refuse_control_characters
 from crowdshot._cli.options import PanelCommand
 from crowdshot.version import __version__
 
@@ -70,6 +70,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names that the terminal cannot show must not stop the command
             stream.reconfigure(errors="backslashreplace")
+    refuse_control_characters(sys.argv[1:])
     app(prog_name="crowdshot")
 
 
