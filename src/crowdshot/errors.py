@@ -201,7 +201,7 @@ def _ended(sentence: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text without line breaks, control characters escaped, shortened in the middle where it is very long."""
+    """Return the text without line breaks and control characters, shortened in the middle if it is very long."""
     line = escape_controls(" ".join(text.splitlines()))
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"

@@ -97,7 +97,9 @@ def test_an_option_given_twice_is_refused(tmp_path, words) -> None:
     ],
 )
 def test_control_characters_are_refused_and_escaped(tmp_path, words) -> None:
-    (tmp_path / "l.csv").write_text("item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4)))
+    (tmp_path / "l.csv").write_text(
+        "item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
+    )
     done = crowdshot(tmp_path, "aggregate", *words)
     assert done.returncode == 2
     assert "control character" in done.stderr

@@ -1,9 +1,10 @@
 """Test duplicate annotators: by hand, and on simulated crowds with known copies."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from crowdshot.labels import duplicate_annotators
+from crowdshot.labels import agreement, duplicate_annotators
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.duplicate_annotators import compare_pairs
@@ -115,3 +116,18 @@ def test_with_too_many_pairs_a_subset_of_items_is_compared(monkeypatch):
     ann = Annotations.from_matrix(said, classes=range(4))
     monkeypatch.setattr(duplicate_annotators, "MOST_PAIRS", 150)  # 100 items have 600
     assert compare_pairs(ann, posterior)["shared"].tolist() == [25] * 6
+
+
+@pytest.mark.parametrize("module", [duplicate_annotators, agreement])
+def test_an_item_with_too_many_labels_is_left_out(monkeypatch, module):
+    """Of 5 items, the first has 100 labels (4,950 pairs) and the others three."""
+    rows = [(0, f"a{person}", "x") for person in range(100)]
+    rows += [(item, f"a{person}", "x") for item in range(1, 5) for person in range(3)]
+    ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]), classes=["x", "y"])
+    compare = {
+        duplicate_annotators: lambda: compare_pairs(ann, np.tile([0.9, 0.1], (5, 1))),
+        agreement: lambda: agreement.pairs(ann, fewest=1),
+    }[module]
+    assert len(compare()) == 4950
+    monkeypatch.setattr(module, "MOST_PAIRS", 2481)  # half of the 4,962 pairs: every second item
+    assert compare()["shared"].tolist() == [2] * 3

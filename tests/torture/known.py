@@ -23,8 +23,10 @@ FILES = (
     "engine/test_damaged_work.py",
     "engine/test_command.py",
     "commands/test_audit.py",
+    "commands/test_console.py",
     "commands/test_judges.py",
     "labels/test_any_table.py",
+    "labels/test_duplicate_annotators.py",
     "test_release.py",
     "report/test_map.py",
 )

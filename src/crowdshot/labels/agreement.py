@@ -522,12 +522,24 @@ def cohen_kappa(ann: Annotations, weights: Weights | None = None) -> float:
     return float(table["kappa"].iloc[0]) if len(table) else float("nan")
 
 
+def rows_with_few_pairs(item: Positions, most: int) -> Positions:
+    """Return the rows of labels to compare: all, or those of every k-th item if there are too many pairs.
+
+    An item with thousands of labels has too many pairs by itself and is left out.
+    """
+    size = np.bincount(item) if len(item) else np.zeros(1, dtype=np.int64)
+    pairs = size * (size - 1) // 2
+    every = max(1, int(np.ceil(pairs.sum() / most)))
+    pairs[(np.arange(len(size)) % every != 0) | (pairs > most)] = 0
+    few = (pairs > 0) & (np.cumsum(pairs) <= 2 * most)  # the chosen items may have more pairs than average
+    return np.flatnonzero(few[item]) if len(item) else np.empty(0, dtype=np.int64)
+
+
 def _pairs_of_labels(ann: Annotations) -> tuple[Positions, Positions, Positions, Positions]:
     """Return the annotators and labels of all pairs of labels of an item, (P,) each; one < other."""
     size = np.bincount(ann.item, minlength=1)
-    every = max(1, int(np.ceil((size * (size - 1)).sum() / 2 / MOST_PAIRS)))
     order = np.lexsort((ann.annotator, ann.item))
-    order = order[ann.item[order] % every == 0]
+    order = order[rows_with_few_pairs(ann.item[order], MOST_PAIRS)]
     item, annotator, label = ann.item[order], ann.annotator[order], ann.label[order]
     first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     a = np.arange(len(item))

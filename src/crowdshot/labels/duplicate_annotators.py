@@ -40,6 +40,7 @@ from scipy.special import ndtr
 
 from crowdshot.formatting import show
 from crowdshot.io.cells import Positions
+from crowdshot.labels.agreement import rows_with_few_pairs
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.consensus import Floats
@@ -67,7 +68,7 @@ def compare_pairs(ann: Annotations, posterior: Floats) -> pd.DataFrame:
         expected: expected equal labels; stands_out: whether the difference is significant.
     """
     order = np.lexsort((ann.annotator, ann.item))
-    order = order[_few_enough(ann.item[order])]
+    order = order[rows_with_few_pairs(ann.item[order], MOST_PAIRS)]
     item, annotator, label = ann.item[order], ann.annotator[order], ann.label[order]
     labels = _pairs_of_labels(ann, posterior, item, annotator, label)
     keys, place = np.unique(labels.pair, return_inverse=True)
@@ -186,13 +187,6 @@ def predictable_answers(ann: Annotations, pairs: pd.DataFrame) -> tuple[Position
     rows = [np.flatnonzero(ann.annotator == first) for first, _ in directed]
     item = np.concatenate([ann.item[some] for some in rows] or [ann.item[:0]])
     return item, np.repeat(directed[:, 1], [len(some) for some in rows]).astype(np.int64)
-
-
-def _few_enough(item: Positions) -> Positions:
-    """Return the rows of labels to compare: all, or those of every k-th item if there are too many pairs."""
-    size = np.bincount(item) if len(item) else np.zeros(1, dtype=np.int64)
-    every = max(1, int(np.ceil((size * (size - 1)).sum() / 2 / MOST_PAIRS)))
-    return np.flatnonzero(item % every == 0)
 
 
 def _expected_answers(item: Positions, annotator: Positions, posterior: Floats, confusion: Floats) -> Floats:

@@ -101,18 +101,32 @@ def annotators_among(header: Sequence[str], values: Sequence[Counts]) -> list[in
     candidates = [column for column, name in enumerate(header) if not is_called_otherwise(name)]
     seen = Counter(value for column in candidates for value in values[column])
     candidates = [column for column in candidates if not _has_unique_values(values[column], seen)]
-    groups: list[tuple[list[int], set[str]]] = []
-    for column in candidates:
-        columns, shared = [column], set(values[column])
-        for group in [group for group in groups if group[1] & shared]:
-            groups.remove(group)
-            columns, shared = columns + group[0], shared | group[1]
-        groups += [(columns, shared)] if shared else []
-    sizes = sorted((len(columns) for columns, _ in groups), reverse=True)
+    groups = sorted(_connected({column: values[column] for column in candidates}), key=len, reverse=True)
+    sizes = [len(group) for group in groups]
     if sizes[:1] in ([], [1]) or sizes[:1] == sizes[1:2]:
         return []
-    largest = max(groups, key=lambda group: len(group[0]))[0]
+    largest = groups[0]
     return sorted(largest + [column for column in candidates if header[column] and not values[column]])
+
+
+def _connected(values: Mapping[int, Counts]) -> list[list[int]]:
+    """Return the groups of columns that are connected by shared values; empty columns are in no group."""
+    columns_of: dict[str, list[int]] = {}
+    for column, counts in values.items():
+        for value in counts:
+            columns_of.setdefault(value, []).append(column)
+    groups: list[list[int]] = []
+    left = {column for column, counts in values.items() if counts}
+    for start in values:
+        group: list[int] = []
+        reached = {start} & left
+        while reached:
+            left -= reached
+            group += sorted(reached)
+            words = {value for column in reached for value in values[column]} & columns_of.keys()
+            reached = {column for value in words for column in columns_of.pop(value)} & left
+        groups += [group] if group else []
+    return groups
 
 
 def is_called_otherwise(name: str) -> bool:

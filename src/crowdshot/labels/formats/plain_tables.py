@@ -273,8 +273,9 @@ def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
     known = zip(items, _without(missing, labels_in(table, truth[0], file.several)), strict=True) if truth else ()
+    ignored = sorted({*others} - {*people, *truth})
     left_out: dict[str, int | list[str]] = {
-        NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in others if c not in people + truth],
+        NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in ignored],
         OF_TOTALS: totals,
         "rows without an item": nameless,
         RAGGED: table.n_ragged,
@@ -282,7 +283,7 @@ def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     }
     used: dict[str, str | list[str]] = {"item": header[at] or "column 1", "annotator": annotators}
     used |= {"true label": header[truth[0]]} if truth else {}
-    unused = [header[c] for c in others if c not in people + truth]
+    unused = [header[c] for c in ignored]
     return LabelsRead(
         replace(annotations, columns=Columns(item=header[at] or "item")),
         drop_empty(left_out),
@@ -327,7 +328,8 @@ def _gold_columns(table: Table, others: list[int]) -> list[int]:
 def _annotator_names(table: Table, people: list[int]) -> list[str]:
     """Return the names of the annotators' columns, which must be unique and not empty."""
     annotators = [table.header[column] for column in people]
-    odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
+    times = Counter(annotators)
+    odd = next((name for name in annotators if not name or times[name] > 1), None)
     if odd is not None:
         raise CrowdshotError(
             f"has more than one column {odd!r}" if odd else "has a column without a name",
@@ -453,14 +455,16 @@ def without_totals(
     another row, unless the row is at the end and named exactly so.
     """
     ids = table.text(item)
-    cells = [cells_of(table, column) for column in range(len(table.header))]
     names = ids.copy()
-    for row in np.flatnonzero(ids == ""):
-        names[row] = next((c[row] for c in cells if wide_tables.is_total(c[row], exactly=False)), "")
+    blank = np.flatnonzero(ids == "")
+    cells = {column: cells_of(table, column) for column in range(len(table.header))} if len(blank) else {}
+    for row in blank:
+        names[row] = next((c[row] for c in cells.values() if wide_tables.is_total(c[row], exactly=False)), "")
     found = np.array([wide_tables.is_total(name, exactly=False) for name in names], dtype=bool)
     if annotator is not None:
-        found &= cells[annotator] == ""
+        found &= cells_of(table, annotator) == ""
     elif found.any():
+        cells = cells or {column: cells_of(table, column) for column in labels}
         usual = {cell for column in labels for cell in cells[column][~found]} - {""}
         own = np.array([any(cells[column][row] in usual for column in labels) for row in range(len(ids))], dtype=bool)
         found &= ~own | (_at_end(found) & np.array([wide_tables.is_total(name) for name in ids], dtype=bool))
