@@ -4,6 +4,7 @@ import io
 
 import openpyxl
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.io.workbooks import sheets_in_process
 
 
@@ -20,7 +21,10 @@ class ThisProcess:
         pass
 
     def ask(self, seconds, facts, arrays):
-        return sheets_in_process(facts, arrays)
+        try:
+            return sheets_in_process(facts, arrays)
+        except MemoryError:
+            raise CrowdshotError("cannot be used (it takes too much memory)") from None
 
 
 def packed(book: openpyxl.Workbook) -> bytes:

@@ -120,6 +120,17 @@ def test_duplicates_keep_one_and_warn_with_their_number(policy, label):
     assert triples(ann) == {("x", "ann"): label, ("x", "bob"): "cat", ("y", "ann"): "dog"}
 
 
+@pytest.mark.parametrize(("place", "argument"), [(0, "items"), (1, "annotators"), (2, "classes")])
+def test_half_a_character_is_refused(place, argument):
+    """An unpaired surrogate fits into no table and no file."""
+    row = ["é", "漢", "🐈"]
+    row[place] = "cat\ud800"
+    with pytest.raises(CrowdshotError) as caught:
+        Annotations.from_frame(pd.DataFrame([row], columns=["item", "annotator", "label"], dtype=object))
+    assert (caught.value.argument, caught.value.found) == (argument, "cat\ud800")
+    assert "\ud800" not in str(caught.value)
+
+
 def test_duplicates_last_is_the_default_and_a_missing_label_does_not_replace_one():
     with pytest.warns(UserWarning, match="2 labels dropped"):
         ann = Annotations.from_frame(table([*TWICE, ("x", "ann", None)]))

@@ -18,6 +18,7 @@ from typing import Any
 from crowdshot._cli.main import app
 from crowdshot.io import atomic
 
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where damaged files are written
 Way = Callable[[], None]
 STEPS = ("rename", "replace", "link", "symlink", "mkdir", "unlink", "rmdir")
 

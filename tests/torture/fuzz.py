@@ -29,16 +29,16 @@ from unittest.mock import patch
 
 from crowdshot.errors import CrowdshotError
 from sheets import ThisProcess
+from torture.forks import IN_MEMORY
 from torture.mutations import suited
 from torture.readers import Reader, readers
 
 SECONDS = 10  # of processor time for one input
 HANGS = 120  # seconds of real time for one input
 MOST_MEMORY = 1024  # MB that one input may take
-UNTOLD = re.compile("allocat|MemoryError", re.IGNORECASE)  # in a message: memory ran out, and was not counted before
+RAN_OUT = re.compile("MemoryError|can't allocate|bad_alloc")  # in a message; NumPy reserves memory without using it
 TRACED = 20  # one of so many inputs is traced line by line
 ROUND = 5000  # inputs between two lines of progress
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 MOST_KEPT = 300  # inputs of a reader that led to new lines
 LONGEST = 5000  # characters of an error message
 SOURCE = str(Path(sys.modules[CrowdshotError.__module__].__file__ or "").parent)
@@ -100,7 +100,7 @@ def _attempt(reader: Reader, path: Path) -> tuple[bool, str]:
             reader.read(path)
     except CrowdshotError as error:
         sentence = str(error)
-        if UNTOLD.search(sentence):
+        if RAN_OUT.search(sentence):
             return False, f"memory ran out: {sentence[:200]}"
         fault = "\n" in sentence or len(sentence) > LONGEST
         return False, f"a sentence of {len(sentence)} characters, or several lines" if fault else ""
@@ -120,7 +120,8 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
     stop = time.monotonic() + seconds
     # workbooks are read in this process: a new one for each takes longer, and its lines are not seen
     with (
-        tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder,
+        patch("tempfile.tempdir", IN_MEMORY),
+        tempfile.TemporaryDirectory() as folder,
         patch("crowdshot.io.workbooks.LimitedProcess", ThisProcess),
         patch("crowdshot.labels.labels_needed.DRAWS", 1),  # a forecast takes longer than reading the file
     ):

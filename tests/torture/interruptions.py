@@ -29,7 +29,19 @@ import pandas as pd
 
 from crowdshot.io.atomic import remove_leftovers
 from pools import patterns
-from torture.forks import Way, full, kill, obey_modes, of_size, random_moment, run, sabotage, small_files, start
+from torture.forks import (
+    IN_MEMORY,
+    Way,
+    full,
+    kill,
+    obey_modes,
+    of_size,
+    random_moment,
+    run,
+    sabotage,
+    small_files,
+    start,
+)
 
 TRAINING = "--ways 2:3 --shots 1:2 --annotators 2:3 --queries 2 --validation-episodes 4 --width 4 --image-size 16"
 
@@ -40,6 +52,7 @@ class Command(NamedTuple):
     most_steps: int  # upper bound of its file operations
     goes_on: bool = False  # whether the same command continues after a kill
     beside: str = ""  # a second file
+    begins_with: str = ""  # the data that it changes
 
 
 COMMANDS = {
@@ -51,6 +64,19 @@ COMMANDS = {
         "predict {data}/model{seed}.safetensors --features {data}/features.csv --out {out}", "out.csv", 4
     ),
     "embed": Command("embed {data}/photos{seed} --encoder glyphs --out {out}", "out.npz", 4),
+    "report": Command("report {out}", "out", 6, begins_with="fitted0"),
+    "audit": Command("audit {data}/fitted{seed} --sample 5 --out {out} --overwrite", "out.csv", 4),
+    "compare": Command("compare {data}/fitted0 {data}/fitted{seed} --out {out}", "out.html", 4),
+    "rank": Command("rank {data}/votes{seed}.csv --out {out}", "out.csv", 4),
+    "judges": Command("judges {data}/labels{seed}.csv --models ann0 --out {out}", "out.csv", 4),
+    "slices": Command("slices {data}/labels{seed}.csv --items {data}/kinds.csv --by kind --out {out}", "out.csv", 4),
+    "questions": Command(
+        "questions {data}/answers{seed}.csv --questions label,other --out {out} --overwrite", "out", 60
+    ),
+    "objects": Command("objects {data}/boxes{seed}.csv --out {out}", "out.csv", 4),
+    "train-inference": Command(
+        "train-inference --iterations 3 --seed {seed} --out {out}/network.safetensors", "out", 20, goes_on=True
+    ),
     "train": Command(
         "train {data}/source.npz --seed {seed} --iterations 20 --validate-every 5 --device cpu --objective mixture"
         f" {TRAINING} --out {{out}}/encoder.safetensors",
@@ -66,6 +92,7 @@ COMMANDS = {
         goes_on=True,
     ),
 }
+MOST_TRIES = 5  # tries for one kill: a command may have ended before its last operation, or before the moment
 Files = dict[str, bytes]
 
 
@@ -77,32 +104,44 @@ def make_data(folder: Path) -> None:
     features = pd.DataFrame(rng.normal(size=(24, 4)) + truth[:, None])
     features.insert(0, "item", [f"{i:03}.png" for i in range(24)])
     features.to_csv(folder / "features.csv", index=False)
+    pd.DataFrame({"item": features["item"], "kind": ["a", "b"] * 12}).to_csv(folder / "kinds.csv", index=False)
     images = patterns(n_classes=12)
     np.savez(folder / "source.npz", images=images.reshape(-1, 16, 16), labels=np.repeat(np.arange(12), images.shape[1]))
     for seed in (0, 1):
         wrong = rng.random((24, 3)) < 0.2
         said = np.where(wrong, rng.integers(0, 3, (24, 3)), truth[:, None])
         rows = [(f"{i:03}.png", f"ann{a}", ["cat", "dog", "owl"][said[i, a]]) for i in range(24) for a in range(3)]
-        pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / f"labels{seed}.csv", index=False)
+        labels = pd.DataFrame(rows, columns=["item", "annotator", "label"])
+        labels.to_csv(folder / f"labels{seed}.csv", index=False)
+        labels.assign(other=labels["label"].to_numpy()[::-1]).to_csv(folder / f"answers{seed}.csv", index=False)
+        won = np.where(rng.random(24) < 0.7, "model_a", "model_b")
+        votes = {"model_a": ["big", "small", "old"] * 8, "model_b": ["small", "old", "big"] * 8, "winner": won}
+        pd.DataFrame({**votes, "judge": ["ann0", "ann1"] * 12}).to_csv(folder / f"votes{seed}.csv", index=False)
+        low = rng.integers(0, 9, 24)
+        boxes = {"image": [f"{i % 4}.png" for i in range(24)], "annotator": [f"ann{i // 8}" for i in range(24)]}
+        corners = {"x1": low, "y1": low, "x2": low + 9, "y2": low + 9, "label": "cat"}
+        pd.DataFrame({**boxes, **corners}).to_csv(folder / f"boxes{seed}.csv", index=False)
         (folder / f"photos{seed}").mkdir()
         for i in range(3):
             Image.fromarray(rng.integers(0, 255, (20, 20), dtype=np.uint8)).save(folder / f"photos{seed}" / f"{i}.png")
         fitted = folder / f"fitted{seed}"
         adapt = COMMANDS["adapt"].line.format(seed=seed, data=folder, out=fitted)
         assert run(adapt) == 0
-        shutil.move(fitted / "model.safetensors", folder / f"model{seed}.safetensors")
+        shutil.copy(fitted / "model.safetensors", folder / f"model{seed}.safetensors")
 
 
 def contents(out: Path) -> Files:
-    """Return the contents of all files, also hidden ones; for files that always differ, only that they exist."""
+    """Return the contents of all files, also hidden ones; of files that always differ, how they end or nothing."""
     paths = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
     return {path.relative_to(out.parent).as_posix(): _lasting(path) for path in paths}
 
 
 def _lasting(path: Path) -> bytes:
-    if path.suffix == ".html" or path.name in ("times.csv", "runs.jsonl", "encoder.history.csv"):
+    if path.name in ("times.csv", "runs.jsonl", "encoder.history.csv"):
         return b""
     data = path.read_bytes()
+    if path.suffix == ".html":
+        return data.rstrip()[-7:]
     return data[8 + int.from_bytes(data[:8], "little") :] if path.suffix == ".safetensors" else data  # without the card
 
 
@@ -131,6 +170,8 @@ class Bench:
         self.out.parent.mkdir()
         if self.command.goes_on:
             self.out.mkdir()
+        if self.command.begins_with:
+            shutil.copytree(self.data / self.command.begins_with, self.out)
         assert run(self.line(seed)) == 0, f"{self.name} fails undisturbed"
         return contents(self.out)
 
@@ -183,22 +224,29 @@ def _differences(found: Files, expected: Files) -> list[str]:
 
 
 def torture(command: str, tries: int, seed: int) -> Counter[str]:
-    """Return the number of tries by how they ended."""
+    """Kill a command ``tries`` times, stop it half as often in each other way, and return how often it ended how."""
     rng = random.Random(seed)
     ended: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
+    others = max(1, tries // 2)
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         bench = Bench(command, Path(folder))
-        aimed = [sabotage(rng.randrange(bench.command.most_steps), act) for _ in range(tries) for act in (kill, full)]
-        timed = [random_moment(rng.uniform(0, bench.seconds)) for _ in range(tries)]
-        small = [small_files(rng.choice((0, 1, 100, 1000, 3000, 10_000))) for _ in range(tries)]
-        for way in [*aimed, *timed, *small]:
+        steps = range(bench.command.most_steps)
+        for number in range(MOST_TRIES * tries):
+            in_time = number % 2
+            moment = random_moment(rng.uniform(0, bench.seconds))
+            ended[bench.attempt(moment if in_time else sabotage(rng.choice(steps), kill))] += 1
+            if sum(times for how, times in ended.items() if how.startswith("killed")) == tries:
+                break
+        stopped = [sabotage(rng.choice(steps), full) for _ in range(others)]
+        stopped += [small_files(rng.choice((0, 1, 100, 1000, 3000, 10_000))) for _ in range(others)]
+        for way in stopped:
             ended[bench.attempt(way)] += 1
-        for _ in range(tries if os.geteuid() == 0 else 0):
+        for _ in range(others if os.geteuid() == 0 else 0):
             bench.as_before()
             with of_size(bench.out.parent, rng.choice((1, 4, 16, 64, 256))) as enlarge:
                 ended[f"a full disk: {bench.attempt(lambda: None, enlarge)}"] += 1
         ended[_read_only(bench)] += 1
-        for _ in range(tries // 4):
+        for _ in range(others // 2):
             ended[bench.two_at_once()] += 1
     return ended
 
@@ -235,7 +283,7 @@ def report(name: str, attack: Callable[[], Counter[str]]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kills and full disks against the commands that write.")
-    parser.add_argument("--tries", type=int, default=20, help="of each kind and command")
+    parser.add_argument("--tries", type=int, default=20, help="kills of each command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="commands whose name has this in it")
     given = parser.parse_args()

@@ -114,7 +114,8 @@ def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: 
     try:
         learner = _restore(clf, tensors, card, path)
         _check(clf)
-    except CrowdshotError:
+    except CrowdshotError as error:
+        error.where = error.where or str(path)
         raise
     except Exception as error:  # a damaged card can make any library raise anything
         raise CrowdshotError(

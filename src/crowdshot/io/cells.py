@@ -111,6 +111,7 @@ def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFram
 
 # ---- ids of any kind (text, numbers, a mix) and their positions 0, 1, 2, … ----
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 Positions = NDArray[np.int64]
 
@@ -175,7 +176,7 @@ def arrange(
 
 def unique_ids(values: Iterable[Any], argument: str, size: int | None = None) -> Ids:
     """Return ids as an array; raise an error if one is missing or repeated, or if their number is not ``size``."""
-    index = as_index(values)
+    index = as_index(values, argument)
     if index.hasnans:
         raise CrowdshotError(f"has no value at position {first(index.isna()) + 1}", argument=argument, expected="an id")
     if not index.is_unique:
@@ -199,10 +200,25 @@ def ordered(ids: Ids) -> Ids:
         return ids[order]
 
 
-def as_index(values: Any) -> pd.Index[Any]:
+def as_index(values: Any, argument: str = "ids") -> pd.Index[Any]:
     if not isinstance(values, (np.ndarray, pd.Index, pd.Series)):
         values = list(values)
-    return pd.Index(values, tupleize_cols=False)
+    try:
+        return pd.Index(values, tupleize_cols=False)
+    except UnicodeEncodeError:
+        check_text(argument, values)
+        raise
+
+
+def check_text(argument: str, ids: Iterable[Any]) -> None:
+    """Refuse unpaired surrogates, which no table and no file can hold."""
+    try:
+        "".join(map(str, ids)).encode()
+    except UnicodeEncodeError:
+        odd = next(name for name in map(str, ids) if SURROGATE.search(name))
+        raise CrowdshotError(
+            f"has {odd!r}, with half a character (an unpaired surrogate)", argument=argument, found=odd, expected="text"
+        ) from None
 
 
 def _plain(index: Any) -> Ids:

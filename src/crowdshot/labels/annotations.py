@@ -26,6 +26,7 @@ from crowdshot.io.cells import (
     Positions,
     arrange,
     as_index,
+    check_text,
     factorize,
     fold,
     ordered,
@@ -86,6 +87,12 @@ class Annotations:
     annotators: Ids
     classes: Ids
     columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        for name in ("items", "annotators", "classes", "columns"):
+            ids = getattr(self, name)
+            if name == "columns" or ids.dtype == object:
+                check_text(name, ids)
 
     @property
     def n_items(self) -> int:
