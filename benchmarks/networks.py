@@ -27,10 +27,20 @@ from numpy.typing import NDArray
 from rows import commit, markdown
 
 from crowdshot.io.atomic import write_file
-from crowdshot.model import label_model
 from crowdshot.model.label_model import shipped_network
 from crowdshot.training.simulated_crowds import INGREDIENTS, World
-from crowdshot_paper.label_model_training import ACCEPTED, FLOOR, HIDDEN, ROUNDS, USUAL, Scores, Settings, scores, train
+from crowdshot_paper.label_model_training import (
+    ACCEPTED,
+    FLOOR,
+    HIDDEN,
+    ROUNDS,
+    USUAL,
+    Scores,
+    Settings,
+    scores,
+    train,
+    untrained,
+)
 from crowdshot_paper.projects import Project, first_labels, leave_out, read_projects
 
 GROUPS = [
@@ -139,7 +149,7 @@ def run(folder: Path, variant: Variant) -> list[dict[str, object]]:
     judged, learned_from = projects, []
     if variant.fold is not None:
         judged, learned_from = leave_out(projects, GROUPS)[variant.fold]
-    start = label_model.fresh(variant.settings.seed, variant.rounds, variant.hidden)
+    start = untrained(variant.settings.seed, variant.rounds, variant.hidden)
     learned_from = [project for project in learned_from if project.name != TWICE]
     learned = train(learned_from, variant.world(), variant.settings, initial=start)
     assert learned is not None

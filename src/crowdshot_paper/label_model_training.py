@@ -81,6 +81,22 @@ class Settings:
 USUAL = Settings()
 
 
+def untrained(seed: int, rounds: int, hidden: int) -> dict[str, NDArray[np.float64]]:
+    """Return an untrained network, whose constants are near `label_model.START` for all crowds."""
+    randomness = np.random.default_rng(seed)
+    out: dict[str, NDArray[np.float64]] = {}
+    for name, shape in label_model.shapes(rounds, hidden).items():
+        if name.endswith("in.weight"):
+            out[name] = randomness.normal(size=shape) / math.sqrt(shape[0])
+        elif name.endswith("out.weight"):
+            out[name] = randomness.normal(size=shape) * 0.02
+        elif name.startswith("crowd") and "out" in name:
+            out[name] = np.array(list(label_model.START.values()))
+        else:
+            out[name] = np.zeros(shape)
+    return out
+
+
 def train(
     projects: Sequence[Project],
     world: World,
@@ -102,7 +118,7 @@ def train(
     iterations, and ``report`` with the iteration and its loss. If ``stop`` returns True, training writes a checkpoint
     and stops.
     """
-    start = label_model.fresh(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
+    start = untrained(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
     weights = {name: torch.tensor(value, dtype=torch.float32, device=device) for name, value in start.items()}
     for value in weights.values():
         value.requires_grad_()

@@ -12,13 +12,14 @@ import pytest
 
 from crowdshot import aggregate, read_labels
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.cards import read_card
 from crowdshot.io.json_text import to_json
 from crowdshot.model import label_model
-from crowdshot.model.label_model import load_network, network_card, save_network
+from crowdshot.model.label_model import load_network, save_network
 from crowdshot.training import distributed
 from crowdshot_paper import label_model_training
 from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, summarise
-from crowdshot_paper.label_model_training import Settings
+from crowdshot_paper.label_model_training import Settings, untrained
 from forked import crowdshot
 
 
@@ -55,7 +56,7 @@ def test_a_network_and_its_card(past, tmp_path):
         InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"]
     )
     assert label_model.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
-    card = network_card(out)
+    card = read_card(out, "inference")
     assert card["learned_from"]["projects"] == result.trained.learned_from == ["birds", "fish"]
     assert card["settings"] == {"iterations": 3, "seed": 4, "labels": 200, "draws": 6, "learning_rate": 3e-3}
     assert card["scores"].keys() == {"birds", "fish"}
@@ -94,14 +95,14 @@ def test_training_needs_no_real_crowds(tmp_path):
 
 
 def test_training_starts_from_another_network(past, tmp_path):
-    start = label_model.fresh(0, 2, 5)
+    start = untrained(0, 2, 5)
     save_network(tmp_path / "start.safetensors", start, {})
     files = InferenceFiles(tmp_path / "n.safetensors", past, initial=tmp_path / "start.safetensors")
     run_train_inference(files, iterations=1)
     learned = load_network(files.out)
     assert {name: value.shape for name, value in learned.items()} == label_model.shapes(2, 5)
     assert max(abs(learned[name] - start[name]).max() for name in start) < 1e-3
-    assert network_card(files.out)["started_from"] == "start.safetensors"
+    assert read_card(files.out, "inference")["started_from"] == "start.safetensors"
 
 
 def test_fine_tuning_is_scored_on_left_out_projects(past, tmp_path):
@@ -111,7 +112,7 @@ def test_fine_tuning_is_scored_on_left_out_projects(past, tmp_path):
     assert without.keys() == before.keys() == {"birds", "fish", "moths"}
     losses = [np.mean([s["log_loss"] for s in scores.values()]) for scores in (without, before)]
     assert losses[0] <= losses[1]
-    card = network_card(files.out)
+    card = read_card(files.out, "inference")
     assert card["started_from"] == "the shipped network"
     assert card["settings"]["learning_rate"] == 1e-3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["n.safetensors", "past"]
@@ -175,7 +176,8 @@ def test_on_the_command_line(past, tmp_path):
     done = crowdshot(tmp_path, "train-inference", *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["learned_from"] == ["birds", "moths"]
-    assert network_card(tmp_path / "n.safetensors")["command"] == shlex.join(["crowdshot", "train-inference", *words])
+    card = read_card(tmp_path / "n.safetensors", "inference")
+    assert card["command"] == shlex.join(["crowdshot", "train-inference", *words])
     assert "more iterations" in done.stderr
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from crowdshot import read_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.label_times import Times, join_times
-from crowdshot.labels.working_times import is_break, seconds_of, unit_of, working_records, working_times
+from crowdshot.labels.label_times import Times, join_times, seconds_of, unit_of
+from crowdshot.labels.working_times import is_break, working_records, working_times
 from forked import crowdshot
 
 LABEL_STUDIO = Path(__file__).parents[1] / "fixtures" / "label_studio"

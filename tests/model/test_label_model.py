@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cards import write_arrays
+from crowdshot.io.cards import read_card, write_arrays
 from crowdshot.model import label_model
-from crowdshot.model.label_model import SHIPPED, infer, load_network, network_card, save_network, shipped_network
+from crowdshot.model.label_model import SHIPPED, infer, load_network, save_network, shipped_network
 from crowdshot.model.problem import posterior_of, problem_of
 from crowdshot.training import simulated_crowds
-from crowdshot_paper.label_model_training import total
+from crowdshot_paper.label_model_training import total, untrained
 from crowdshot_paper.label_model_training import training_problem as problem_of_crowds
 from plain_label_model import PlainLabelModel
 
@@ -29,7 +29,7 @@ SOME = settings(max_examples=40, deadline=None)
 def some_network(seed=0, rounds=3, hidden=6):
     """Return a network with random weights, all of whose inputs matter."""
     randomness = np.random.default_rng(seed)
-    fresh = label_model.fresh(seed, rounds, hidden)
+    fresh = untrained(seed, rounds, hidden)
     return {name: value + 0.3 * randomness.normal(size=value.shape) for name, value in fresh.items()}
 
 
@@ -466,14 +466,14 @@ def test_a_network_is_restored_from_its_file(tmp_path):
     for name, value in back.items():
         np.testing.assert_array_equal(value, NETWORK[name].astype(np.float32))
         assert value.dtype == np.float64
-    card = network_card(tmp_path / "n.safetensors")
+    card = read_card(tmp_path / "n.safetensors", "inference")
     assert (card["kind"], card["settings"]) == ("inference", {"seed": 7})
     assert {"crowdshot", "numpy", "python"} == card["made_with"].keys()
 
 
 def test_the_shipped_network_is_small_and_documents_its_training():
     assert SHIPPED.stat().st_size < 1_000_000
-    card = network_card()
+    card = read_card(SHIPPED, "inference")
     assert card["settings"]["seed"] == 0
     assert card["learned_from"]["projects"] == []  # it was not trained on real crowds
     assert len(card["scores_left_out"]) == 23

@@ -27,6 +27,7 @@ from crowdshot_paper.label_model_training import (
     train,
     train_folds,
     training_problem,
+    untrained,
 )
 from crowdshot_paper.projects import Project, draw, leave_out, read_projects, side_by_side
 
@@ -58,7 +59,7 @@ def test_training_on_simulated_crowds_lowers_the_loss():
     assert len(losses) == 15
     assert all(math.isfinite(loss) for loss in losses)
     again, after = [], []
-    for network, into in ((label_model.fresh(0, 3, 16), again), (learned, after)):
+    for network, into in ((untrained(0, 3, 16), again), (learned, after)):
         still = Settings(15, labels=400, learning_rate=1e-12)
         train([], TINY, still, initial=network, report=lambda _, loss, into=into: into.append(loss))
     assert np.mean(after) < np.mean(again) - 0.005
@@ -69,7 +70,7 @@ def test_training_on_projects_lowers_the_loss():
     truth = np.arange(60) % 2
     matrix = np.stack([truth, 1 - truth, 1 - truth, 1 - truth], axis=1)
     odd = Project("odd", Annotations.from_matrix(matrix), truth)
-    before = scores(label_model.fresh(0, 3, 16), odd.annotations, odd.truth)
+    before = scores(untrained(0, 3, 16), odd.annotations, odd.truth)
     learned = train([odd], TINY, Settings(15, labels=50, draws=6, learning_rate=0.03))
     assert scores(learned, odd.annotations, odd.truth).log_loss < before.log_loss - 0.05
 
@@ -125,7 +126,7 @@ def test_a_checkpoint_every_few_steps_is_enough(tmp_path):
         ({"settings": replace(QUICK, iterations=1, seed=9)}, r"seed was 1 and is now 9"),
         ({"world": TINY.without("order")}, r"world differs"),
         ({"projects": [project(seed=3)]}, r"labels and truth was \d+ and is now \d+"),
-        ({"initial": label_model.fresh(5, 3, 16)}, r"initial was \d+ and is now \d+"),
+        ({"initial": untrained(5, 3, 16)}, r"initial was \d+ and is now \d+"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, given, told):
@@ -172,7 +173,7 @@ def crowds_of(sizes, truth, K=2):
 
 def test_the_loss_by_hand():
     """Weights of crowds are square roots of the number of known items, of which at most 60 count."""
-    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
+    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in untrained(0, 2, 4).items()}
     truth = torch.zeros(104, dtype=torch.int64)
     truth[2:4] = -1
     crowds = crowds_of([4, 100], truth)
@@ -187,7 +188,7 @@ def test_the_loss_by_hand():
 
 
 def test_crowds_without_known_items_have_no_loss():
-    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
+    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in untrained(0, 2, 4).items()}
     assert float(loss_of(network, crowds_of([3], torch.full((3,), -1)))) == 0
 
 

@@ -1,7 +1,8 @@
-"""Refuse archives that decompress to too much, before they are unpacked: a few kilobytes may hold gigabytes."""
+"""Open ZIP archives, and refuse those that decompress to too much: a few kilobytes may hold gigabytes."""
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Collection
 
@@ -13,6 +14,16 @@ MOST_CELLS = 50_000_000  # of a table
 MOST_UNPACKED = 2**29  # bytes that any file may decompress to
 MOST_TIMES = 100  # a large file may decompress to this many times its size
 MOST_ELEMENTS = 1_000_000  # of XML in any file; in a larger file, some per byte
+
+
+def open_archive(data: bytes) -> zipfile.ZipFile | None:
+    """Return the ZIP archive, None if the data is none that can be opened."""
+    if not data.startswith(ZIP):
+        return None
+    try:
+        return zipfile.ZipFile(io.BytesIO(data))
+    except Exception:  # damaged archives raise errors of many types
+        return None
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:

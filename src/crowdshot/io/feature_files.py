@@ -238,10 +238,7 @@ def _vectors(ids: NDArray[Any], features: NDArray[Any], name: str) -> NDArray[np
             found=features.shape,
             expected="one item and one feature at least",
         )
-    if features.dtype.kind not in NUMBERS:
-        raise CrowdshotError(
-            f"has features of type {features.dtype}", where=name, found=str(features.dtype), expected="numbers"
-        )
+    _check_type(features, name)
     with np.errstate(over="ignore"):
         vectors = features.astype(np.float32)
     bad = ~np.isfinite(vectors)
@@ -255,6 +252,13 @@ def _vectors(ids: NDArray[Any], features: NDArray[Any], name: str) -> NDArray[np
             expected="a finite number",
         )
     return vectors
+
+
+def _check_type(features: NDArray[Any], name: str) -> None:
+    if features.dtype.kind not in NUMBERS:
+        raise CrowdshotError(
+            f"has features of type {features.dtype}", where=name, found=str(features.dtype), expected="numbers"
+        )
 
 
 def is_array(path: str | os.PathLike[str]) -> bool:
@@ -296,10 +300,7 @@ def array_pieces(path: str | os.PathLike[str], rows: int | None = None) -> Itera
             found=whole.shape,
             expected="(N, D), a row for each item",
         )
-    if whole.dtype.kind not in NUMBERS:
-        raise CrowdshotError(
-            f"has features of type {whole.dtype}", where=name, found=str(whole.dtype), expected="numbers"
-        )
+    _check_type(whole, name)  # before rows are read: the header may claim any number of them
     total, at_once = len(whole), rows or len(whole)
     for start in range(0, total, at_once):
         whole = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped again to release the pages read so far

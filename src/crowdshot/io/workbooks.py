@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line, listing
-from crowdshot.io.archive_limits import MOST_CELLS, ZIP, check_elements
+from crowdshot.io.archive_limits import MOST_CELLS, check_elements, open_archive
 from crowdshot.io.limited_process import LimitedProcess, as_facts
 
 PARTS = {
@@ -155,10 +155,8 @@ class Workbook:
 
 def is_workbook(data: bytes) -> bool:
     """Return whether the bytes are a zip archive with an Excel workbook."""
-    try:
-        return data.startswith(ZIP) and "xl/workbook.xml" in zipfile.ZipFile(io.BytesIO(data)).namelist()
-    except Exception:  # damage is reported when the file is read
-        return False
+    archive = open_archive(data)  # damage is reported when the file is read
+    return archive is not None and "xl/workbook.xml" in archive.namelist()
 
 
 def check_workbook(data: bytes, name: str) -> list[str]:

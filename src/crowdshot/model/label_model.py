@@ -84,8 +84,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cards import Card, read_arrays, read_card, write_arrays
-from crowdshot.model.problem import Array, Problem, Total, hold_known, rows_at, softmax, total
+from crowdshot.io.cards import read_arrays, write_arrays
+from crowdshot.model.problem import (
+    Array,
+    Problem,
+    Total,
+    logit,
+    posterior_from,
+    product,
+    rows_at,
+    sigmoid,
+    softmax,
+    total,
+)
 
 # ---- statistics before the rounds ------------------------------------------------------------------------------------
 
@@ -140,7 +151,7 @@ def crowd_sums(xp: Any, total: Total, p: Problem) -> CrowdSums:
         total(share**2 * paired, p.annotator, R),
         total(p.weight, p.annotator * K + p.label, None if p.named else R * K),
         total(p.weight, p.crowd_of_item[p.item] * K + p.label, G * K),
-        total(_one(p) * (n_i > 0), p.crowd_of_item, G),
+        total(p.one * (n_i > 0), p.crowd_of_item, G),
     )
 
 
@@ -159,7 +170,7 @@ def describe_crowd(xp: Any, total: Total, p: Problem, sums: CrowdSums) -> Crowd:
     return Crowd(
         sums,
         n,
-        by_crowd(_one(p) * (sums.labels > 0)).clip(1, None),
+        by_crowd(p.one * (sums.labels > 0)).clip(1, None),
         frequency,
         agreement,
         (agreement - chance) / (1 - chance).clip(0.02, None),
@@ -191,15 +202,10 @@ def label_statistics(xp: Any, total: Total, p: Problem, crowd: Crowd) -> LabelSt
     )
 
 
-def _one(p: Problem) -> Array:
-    """Return 1 as an array of the kind and precision of the problem."""
-    return p.weight.sum() * 0 + 1
-
-
 def _agreeing_share(p: Problem, n_i: Array, votes: Array) -> tuple[Array, Array]:
     """Return s and o, (L,) each."""
     others = n_i[p.item] - 1
-    return (p.at_label(votes) - 1) / others.clip(1, None), _one(p) * (others > 0)
+    return (p.at_label(votes) - 1) / others.clip(1, None), p.one * (others > 0)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -209,7 +215,6 @@ Network = Mapping[str, Array]
 
 ROUNDS = 3
 HIDDEN = 8
-UNTHREADED = 250_000  # multiplications of a product for which OpenBLAS starts no threads
 CROWD_INPUTS, LABEL_INPUTS, ITEM_INPUTS = 11, 8, 11
 START = {  # outputs of an untrained network ``crowd``; the constants follow as in the module's docstring
     "power": 0.2,  # N labels of an item count as N^sigma(power)
@@ -239,22 +244,6 @@ def shapes(rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str, tuple[int, .
     return out
 
 
-def fresh(seed: int = 0, rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str, Floats]:
-    """Return an untrained network, whose constants are near `START` for all crowds."""
-    randomness = np.random.default_rng(seed)
-    out = {}
-    for name, shape in shapes(rounds, hidden).items():
-        if name.endswith("in.weight"):
-            out[name] = randomness.normal(size=shape) / math.sqrt(shape[0])
-        elif name.endswith("out.weight"):
-            out[name] = randomness.normal(size=shape) * 0.02
-        else:
-            out[name] = (
-                np.array(list(START.values())) if name.startswith("crowd") and "out" in name else np.zeros(shape)
-            )
-    return out
-
-
 def constant(rounds: int = ROUNDS) -> dict[str, Floats]:
     """Return a network without inputs: the constants of `START` for all crowds, labels and items."""
     out = {name: np.zeros(shape) for name, shape in shapes(rounds, hidden=1).items()}
@@ -278,40 +267,20 @@ def layers(
     name: str,
     x: Array,
     crowd: Array | None = None,
-    spread: Callable[[Array], Array] = lambda of_crowds: of_crowds,
+    repeat: Callable[[Array], Array] = lambda of_crowds: of_crowds,
 ) -> Array:
     """Apply the two layers of a network, (n, inputs) -> (n, outputs).
 
     The last inputs may be those of the ``crowd`` (G, inputs). The first layer is applied to them once for each crowd;
-    ``spread`` (G, hidden) -> (n, hidden) repeats the result.
+    ``repeat`` (G, hidden) -> (n, hidden) repeats the result.
     """
     weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
     n = x.shape[-1]
     hidden = product(x, weight[:n])
-    hidden += bias if crowd is None else spread(crowd @ weight[n:] + bias)
+    hidden += bias if crowd is None else repeat(crowd @ weight[n:] + bias)
     out = product(xp.tanh(hidden), network[f"{name}.out.weight"])
     out += network[f"{name}.out.bias"]
     return out
-
-
-def product(x: Array, weight: Array) -> Array:
-    """Return x @ weight, (n, i) @ (i, j); in NumPy some rows at a time, so that BLAS starts no threads."""
-    rows = max(1, UNTHREADED // weight.size) if isinstance(x, np.ndarray) else len(x)
-    if len(x) <= rows:
-        return x @ weight
-    out = np.empty((len(x), weight.shape[1]))
-    for start in range(0, len(x), rows):
-        np.matmul(x[start : start + rows], weight, out=out[start : start + rows])
-    return out
-
-
-def logit(xp: Any, p: Array, edge: float = 0.01) -> Array:
-    p = p.clip(edge, 1 - edge)
-    return xp.log(p) - xp.log(1 - p)
-
-
-def sigmoid(xp: Any, x: Array) -> Array:
-    return 1 / (1 + xp.exp(-x))
 
 
 # ---- rounds of EM ----------------------------------------------------------------------------------------------------
@@ -369,13 +338,8 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
     return [score.reshape(-1) for score in (*scores, pool(xp, total, p, statistics, scores[-1]))]
 
 
-def posterior_from(xp: Any, total: Total, p: Problem, score: Array) -> Array:
-    """Return the softmax of scores (P,), with known classes held fixed."""
-    return hold_known(xp, p, softmax(xp, total, p, score))
-
-
 def count(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, posterior: Array) -> Counts:
-    labelled = p.of_item(_one(p) * (statistics.n_i > 0))
+    labelled = p.of_item(p.one * (statistics.n_i > 0))
     sizes = p.sum_of_class(total, posterior * labelled)
     if p.named is None:
         R, K = p.n_annotators, p.n_classes
@@ -448,7 +412,7 @@ def score_items(
     counts, c = this.counts, this.constants
     skill, weight, ability = _rate_labels(xp, p, statistics, posterior, this)
     message = _log_likelihoods(xp, p, posterior, this, ability) * p.of_label(weight)
-    tempered = statistics.n_i.clip(1, None) ** (spread(c["power"], lambda: p.crowd_of_item) - 1)
+    tempered = statistics.n_i.clip(1, None) ** (p.item_crowds(c["power"]) - 1)
     all_sizes = total(counts.sizes, p.crowd_of_class, p.n_crowds) + c["sizes"]
     size = (counts.sizes + (c["sizes"] / p.n_classes)[p.crowd_of_class]) / all_sizes[p.crowd_of_class]
     score = p.sum_of_pair(total, message) * p.of_item(tempered)
@@ -520,20 +484,14 @@ def _log_count(xp: Any, x: Array) -> Array:
     return xp.log(x.clip(1, 200)) / 3
 
 
-def spread(values: Array, crowd: Callable[[], Array]) -> Array:
-    """Repeat values of crowds for their elements, (G, ...) -> (n, ...); those of a single crowd broadcast."""
-    return values if len(values) == 1 else values[crowd()]
-
-
 def error_prior(xp: Any, p: Problem, near: Array, distance: Array, true: Array | None = None) -> Array:
     """Return u_lk: a number without an order of classes, else for distances (K, K), of all crowds, or (M,)."""
     K = p.n_classes
     if p.ordered is None:
         return 1 / max(K - 1, 1)
-    place = p.classes
-    near = near[:, None]
-    steps = range(1, K)
-    neighbours = sum(((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-near * far) for far in steps)  # (G, K)
+    place, near = p.classes, near[:, None]
+    within = (((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-near * far) for far in range(1, K))
+    neighbours = sum(within)  # (G, K)
     if true is not None:
         return xp.exp(-near[0] * distance) / neighbours[0][true]
     return xp.exp(-near[:, None] * distance) / neighbours[:, None]
@@ -578,14 +536,7 @@ def temper(
         ],
         -1,
     )
-    outputs = layers(
-        xp,
-        this.network,
-        f"item.{this.step}",
-        inputs,
-        this.inputs,
-        lambda values: spread(values, lambda: p.crowd_of_item),
-    )
+    outputs = layers(xp, this.network, f"item.{this.step}", inputs, this.inputs, p.item_crowds)
     factor, vote_weight = xp.exp(outputs[:, 0].clip(-3, 1.5)), sigmoid(xp, outputs[:, 1] - 3)
     return items.score * p.of_item(factor) + statistics.log_vote * p.of_item(vote_weight)
 
@@ -628,31 +579,20 @@ def load_network(path: str | os.PathLike[str]) -> dict[str, Floats]:
         The file holds other tensors, other shapes, or numbers that are not finite.
     """
     found, _ = read_arrays(path, KIND)
-    rounds = sum(name.startswith("crowd.") and name.endswith(".in.bias") for name in found)
     hidden = found.get("crowd.0.in.bias", np.empty(0)).size
-    expected = shapes(rounds, hidden) if hidden else {}
-    for name in (expected.keys() ^ found.keys()) or ([] if expected else ["crowd.0.in.bias"]):
+    expected = shapes(n_rounds(found), hidden) if hidden else {"crowd.0.in.bias": (HIDDEN,)}
+    for name in expected.keys() ^ found.keys():
         has = "an unknown tensor" if name in found else "no tensor"
         raise CrowdshotError(f"has {has} {name}", where=path, found=name, expected="the tensors of a label model")
     for name, shape in expected.items():
         tensor = found[name]
         if tensor.shape != shape:
-            raise CrowdshotError(
-                f"has the tensor {name} of shape {tensor.shape}", where=path, found=tensor.shape, expected=f"{shape}"
-            )
+            message = f"has the tensor {name} of shape {tensor.shape}"
+            raise CrowdshotError(message, where=path, found=tensor.shape, expected=f"{shape}")
         if tensor.dtype.kind != "f" or not np.isfinite(tensor).all():
-            raise CrowdshotError(
-                f"has values in the tensor {name} that are not finite",
-                where=path,
-                found=name,
-                expected="finite numbers",
-            )
+            message = f"has values in the tensor {name} that are not finite"
+            raise CrowdshotError(message, where=path, found=name, expected="finite numbers")
     return {name: found[name].astype(np.float64) for name in expected}
-
-
-def network_card(path: str | os.PathLike[str] = SHIPPED) -> Card:
-    """Read the card of a network file: what it was trained on, and its scores."""
-    return read_card(path, KIND)
 
 
 def save_network(path: str | os.PathLike[str], network: Mapping[str, NDArray[Any]], card: Mapping[str, Any]) -> None:

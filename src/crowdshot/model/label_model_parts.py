@@ -33,7 +33,7 @@ from crowdshot.model.label_model import (
 )
 from crowdshot.model.parts import Ask, Floats, Part, PosteriorMatrix, Sizes, added, cell_matrix
 from crowdshot.model.posteriors import Counted, as_matrix
-from crowdshot.model.problem import Problem, posterior_of, problem_of, total
+from crowdshot.model.problem import Problem, posterior_from, posterior_of, problem_of, total
 
 PIECE = 12_000  # labels processed at a time, so that intermediate arrays stay in the processor's cache
 PIECE_NAMED = 30_000  # the same where classes are many, because sums by key cost more to add
@@ -165,7 +165,7 @@ class Rounds:
         counts = [self._no_counts()] if self.sizes.sparse else []
         for piece in self._pieces(part):
             statistics, score = scored(piece)
-            posterior = label_model.posterior_from(np, total, piece.problem, score)
+            posterior = posterior_from(np, total, piece.problem, score)
             found.append(posterior.ravel())
             if self.sizes.sparse:
                 counts[0] = added([counts[0], label_model.count(np, total, piece.problem, statistics, posterior)])

@@ -28,6 +28,8 @@ Positions = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Total = Callable[[Array, Array, Any], Array]
 
+UNTHREADED = 250_000  # multiplications of a product for which OpenBLAS starts no threads
+
 
 @dataclass(frozen=True)
 class Named:
@@ -73,6 +75,11 @@ class Problem:
     def classes(self) -> Array:
         """(K,) the numbers of the classes."""
         return (self.crowd_of_class[: self.n_classes] * 0 + 1).cumsum(0) - 1
+
+    @property
+    def one(self) -> Array:
+        """1 as an array of the kind and precision of the problem."""
+        return self.weight.sum() * 0 + 1
 
     def pairs(self) -> tuple[Positions, Positions]:
         """Return item and class of each pair, flat; on NumPy."""
@@ -172,6 +179,10 @@ class Problem:
         """Repeat values of crowds (G,) for labels; those of a single crowd broadcast."""
         return values if self.n_crowds == 1 else values[self.crowd_of_item[self.item]]
 
+    def item_crowds(self, values: Array) -> Array:
+        """Repeat values of crowds (G, ...) for items; those of a single crowd broadcast."""
+        return values if self.n_crowds == 1 else values[self.crowd_of_item]
+
 
 def rows_at(table: Array, index: Array) -> Array:
     """Return the rows of a table at each index."""
@@ -269,8 +280,13 @@ def total(values: Floats, index: Positions, n: int | None) -> Any:
 def posterior_of(problem: Problem, score: Floats) -> Floats:
     """Return p(class | labels), of the shape of the scores; known classes have probability 1."""
     scores = score.reshape(problem.shape)
-    posterior: Floats = hold_known(np, problem, softmax(np, total, problem, scores)).reshape(score.shape)
+    posterior: Floats = posterior_from(np, total, problem, scores).reshape(score.shape)
     return posterior
+
+
+def posterior_from(xp: Any, total: Total, problem: Problem, score: Array) -> Array:
+    """Return the softmax of scores (P,), with known classes held fixed."""
+    return hold_known(xp, problem, softmax(xp, total, problem, score))
 
 
 def hold_known(xp: Any, problem: Problem, posterior: Array) -> Array:
@@ -284,3 +300,26 @@ def softmax(xp: Any, total: Total, problem: Problem, score: Array) -> Array:
     """Return the softmax over the classes of each item. Scores are centred, so clipping them avoids overflow."""
     weight = xp.exp(score.clip(-80, 80))
     return weight / problem.of_item(problem.sum_of_item(xp, total, weight).clip(1e-30, None))
+
+
+# ---- functions of arrays ----
+
+
+def product(x: Array, weight: Array) -> Array:
+    """Return x @ weight, (n, i) @ (i, j); in NumPy some rows at a time, so that BLAS starts no threads."""
+    rows = max(1, UNTHREADED // weight.size) if isinstance(x, np.ndarray) else len(x)
+    if len(x) <= rows:
+        return x @ weight
+    out = np.empty((len(x), weight.shape[1]))
+    for start in range(0, len(x), rows):
+        np.matmul(x[start : start + rows], weight, out=out[start : start + rows])
+    return out
+
+
+def logit(xp: Any, p: Array, edge: float = 0.01) -> Array:
+    p = p.clip(edge, 1 - edge)
+    return xp.log(p) - xp.log(1 - p)
+
+
+def sigmoid(xp: Any, x: Array) -> Array:
+    return 1 / (1 + xp.exp(-x))

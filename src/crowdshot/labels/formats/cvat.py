@@ -19,7 +19,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.archive_limits import ZIP, check_elements, check_parts
+from crowdshot.io.archive_limits import check_elements, check_parts, open_archive
 from crowdshot.io.cells import trim
 from crowdshot.io.tables import starts_with
 from crowdshot.labels.columns import Columns, ColumnsInput
@@ -137,13 +137,8 @@ class _Reader(ContentHandler):
 
 def _archive(file: LabelFile) -> zipfile.ZipFile | None:
     """Return the ZIP archive, None if the file is not a ZIP file of CVAT."""
-    if not file.data.startswith(ZIP):
-        return None
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(file.data))
-    except Exception:  # damaged archives raise errors of many types
-        return None
-    return archive if INSIDE in archive.namelist() else None
+    archive = open_archive(file.data)
+    return archive if archive is not None and INSIDE in archive.namelist() else None
 
 
 def _xml(file: LabelFile) -> bytes:

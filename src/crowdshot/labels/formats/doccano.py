@@ -7,7 +7,6 @@ records with the user's and the label's number.
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.archive_limits import ZIP, check_parts
+from crowdshot.io.archive_limits import ZIP, check_parts, open_archive
 from crowdshot.io.cells import text
 from crowdshot.io.json_text import as_record
 from crowdshot.io.tables import Record, parse_array, parse_lines, starts_with
@@ -121,11 +120,8 @@ def _parts(file: LabelFile) -> Iterator[tuple[str, list[Record]]]:
 
 def _archive(file: LabelFile) -> zipfile.ZipFile | None:
     """Return the ZIP archive, None if the file is not a ZIP file of doccano."""
-    if not file.data.startswith(ZIP):
-        return None
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(file.data))
-    except Exception:  # damaged archives raise errors of many types
+    archive = open_archive(file.data)
+    if archive is None:
         return None
     return archive if _members(archive) and len(_members(archive)) == len(archive.namelist()) else None
 

@@ -34,7 +34,16 @@ from crowdshot.io.tables import (
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
-from crowdshot.labels.label_times import NO_OPTIONS, TimeOptions, Times, in_time, join_times, read_times
+from crowdshot.labels.label_times import (
+    NO_OPTIONS,
+    TimeOptions,
+    Times,
+    in_time,
+    join_times,
+    read_durations,
+    read_times,
+    with_durations,
+)
 from crowdshot.labels.spelling import (
     Respelled,
     Spelling,
@@ -46,7 +55,6 @@ from crowdshot.labels.spelling import (
     near_duplicates,
     spelling_of,
 )
-from crowdshot.labels.working_times import read_durations, with_durations
 
 BAD_ROWS = Use("to leave out such rows", skip_bad=True)
 UNLABELLED_TASKS = "tasks nobody labelled"
