@@ -76,7 +76,7 @@ def test_two_commands_in_one_folder(tmp_path):
 
 
 def test_damaged_files_of_a_killed_command(tmp_path):
-    """Every file of the interrupted run is damaged in turn: the command ends well, or refuses the folder."""
+    """Every file of the interrupted run is damaged in turn: the command ends well, or refuses and keeps the folder."""
     (pattern,) = write(tmp_path / "in", rows(4_000, R=50, per_item=5).drop_duplicates(["item", "annotator"]))
     killed, out = tmp_path / "killed", tmp_path / "out"
     words = (pattern, "--engine", "local", "--memory", "2GB", "--method", "dawid-skene", "--out")
@@ -87,14 +87,31 @@ def test_damaged_files_of_a_killed_command(tmp_path):
     files = [path for path in sorted((killed / "_work").rglob("*")) if path.is_file() and path.stat().st_size]
     assert files
     refused = 0
-    for file in files[:: max(1, len(files) // 6)]:
+    for file in [killed / "_run.json", *files[:: max(1, len(files) // 6)]]:
         shutil.copytree(killed, out)
         target = out / file.relative_to(killed)
-        target.write_bytes(b"damaged" + file.read_bytes()[7 : file.stat().st_size // 2])
+        damaged = b"damaged" + file.read_bytes()[7 : file.stat().st_size // 2]
+        target.write_bytes(damaged)
         done = run(*words, out)
         assert done.returncode in (0, 2), done.stderr
         assert "Traceback" not in done.stderr
-        refused += done.returncode == 2
-        assert done.returncode == 2 or parts(out)["n_labels"].sum() > 0
-        shutil.rmtree(out, ignore_errors=True)  # a refused run may have removed it
+        if done.returncode == 2:
+            refused += 1
+            assert target.read_bytes() == damaged
+            assert (out / "_run.json").exists()
+        else:
+            assert parts(out)["n_labels"].sum() > 0
+        shutil.rmtree(out)
     assert refused
+
+
+def test_a_damaged_report_of_a_finished_run(tmp_path):
+    (pattern,) = write(tmp_path / "in", rows(200).drop_duplicates(["item", "annotator"]))
+    words = (pattern, "--engine", "local", "--memory", "2GB", "--out", tmp_path / "out", "--method", "soft")
+    assert run(*words).returncode == 0
+    (tmp_path / "out" / "_finished.json").write_text('{"items"')
+    before = sorted(tmp_path.rglob("*"))
+    done = run(*words)
+    assert done.returncode == 2
+    assert "_finished.json is damaged" in done.stderr
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "_work"] == before

@@ -316,7 +316,7 @@ def aggregate_parts(
     ``out`` is a folder; see `crowdshot.engine.run`.
     """
     from crowdshot.engine.part_files import as_bytes, shares_of
-    from crowdshot.engine.run import abandon, alone, conclude, prepare, run_job
+    from crowdshot.engine.run import RUN, abandon, alone, conclude, prepare, run_job
     from crowdshot.engine.workers import environment, workers_of
     from crowdshot.io.atomic import write_file
     from crowdshot.io.json_text import to_json
@@ -331,6 +331,7 @@ def aggregate_parts(
     if min_accuracy != MIN_ACCURACY:
         job = replace(job, min_accuracy=min_accuracy, typed={**job.typed, "min_accuracy": min_accuracy})
     share = shares_of(job.memory, cores())
+    is_resumed = (job.out / RUN).exists()
     finished = prepare(job)
     if finished is not None:
         return _restored(finished), True
@@ -340,7 +341,8 @@ def aggregate_parts(
             with closing(workers):
                 done = run_job(job, workers, share)
         except CrowdshotError:
-            abandon(job)
+            if not is_resumed:  # else the files are of an earlier run, and its user decides about them
+                abandon(job)
             raise
     warn_blanks(done.classes, str(labels))
     warn_near_duplicates(done.twins, str(labels))

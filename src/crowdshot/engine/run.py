@@ -197,7 +197,7 @@ def prepare(job: Job) -> dict[str, Any] | None:
         job.out.mkdir(parents=True, exist_ok=True)
         before = job.out / RUN
         if before.exists():
-            found = json.loads(before.read_text())
+            found = _settings_in(before)
             if found != expected:
                 changed = next(name for name in {**found, **expected} if found.get(name) != expected.get(name))
                 raise CrowdshotError(
@@ -210,13 +210,25 @@ def prepare(job: Job) -> dict[str, Any] | None:
             raise CrowdshotError("is not empty", where=job.out, expected="a new or empty folder")
         job.work.mkdir(exist_ok=True)
         if (job.out / FINISHED).exists():
+            report = _settings_in(job.out / FINISHED)
             shutil.rmtree(job.work, ignore_errors=True)
-            report: dict[str, Any] = json.loads((job.out / FINISHED).read_text())
             return report
         before.write_text(json.dumps(expected))
     except OSError as error:
         raise CrowdshotError(f"could not be written ({error.strerror or error})", where=job.out) from None
     return None
+
+
+def _settings_in(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except ValueError:
+        found = {}
+    if not isinstance(found, dict) or not found:
+        raise CrowdshotError(
+            "is damaged", where=file, expected="what an earlier run wrote", hint="Write to a new folder"
+        ) from None
+    return found
 
 
 @contextmanager
@@ -316,7 +328,7 @@ def _warn_unread_time(source: Source) -> None:
 
 
 def abandon(job: Job) -> None:
-    """Remove what a failed job left. It cannot be continued: the same command would fail again."""
+    """Remove the files of a failed job that made its folder. It cannot be continued: it would fail again."""
     shutil.rmtree(job.work, ignore_errors=True)
     (job.out / RUN).unlink(missing_ok=True)
     with suppress(OSError):  # not empty: parts were written
