@@ -101,3 +101,28 @@ def test_a_network_is_started_again_after_an_input_that_ended_it(tmp_path):
     network.process.process.wait()
     found = network.run({"x": np.ones((4, 3), np.float32)})
     np.testing.assert_array_equal(found, encoder.embed(np.ones((4, 3), np.float32)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux alone")
+def test_the_memory_of_a_network_is_limited(tmp_path, monkeypatch):
+    """The network needs 1.5 GB for a few rows, and 0.2 GB is allowed; without the limit it works."""
+
+    def large():
+        nodes = [
+            helper.make_node("Shape", ["x"], ["rows"], end=1),
+            helper.make_node("Concat", ["s", "rows"], ["shape"], axis=0),
+            helper.make_node("Expand", ["one", "shape"], ["big"]),
+            helper.make_node("ReduceMin", ["big"], ["least"], keepdims=0),
+            helper.make_node("Mul", ["x", "least"], ["y"]),
+        ]
+        return nodes, [constant("one", [1.0], FLOAT), constant("s", [100_000_000])]
+
+    written(tmp_path / "a.onnx", large)
+    arrays = {"x": np.ones((4, 3), np.float32)}
+    np.testing.assert_array_equal(onnx_models.OnnxNetwork(tmp_path / "a.onnx", "cpu").run(arrays), arrays["x"])
+    monkeypatch.setattr(onnx_models, "MEMORY", 2 * 10**8)
+    network = onnx_models.OnnxNetwork(tmp_path / "a.onnx", "cpu")
+    with pytest.raises(CrowdshotError, match="memory") as caught:
+        network.run(arrays)
+    assert caught.value.where == str(tmp_path / "a.onnx")

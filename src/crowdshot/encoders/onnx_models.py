@@ -31,10 +31,10 @@ from crowdshot.io.limited_process import LimitedProcess
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 224  # pixels, if the network accepts any size
 LONGEST = 512  # tokens
-SECONDS, SECONDS_PER_ITEM = (
-    60,
-    10,
-)  # for which a network may load, or compute; large ones take 1 second an item on a CPU
+# for which a network may load, or compute; large ones take 1 second an item on a CPU
+SECONDS, SECONDS_PER_ITEM = 60, 10
+MEMORY = 2**33  # bytes for a network without weights
+MEMORY_TIMES = 5  # the size of its files, which are packed for the processor
 
 
 class OnnxNetwork:
@@ -46,11 +46,14 @@ class OnnxNetwork:
     def __init__(self, file: Path, device: str) -> None:
         self.file = file
         self.lock = threading.Lock()
-        self.facts = {"file": str(file), "device": device, "threads": torch.get_num_threads()}
+        self.facts: dict[str, Any] = {"file": str(file), "device": device, "threads": torch.get_num_threads()}
         self.start()
 
     def start(self) -> None:
-        self.process = LimitedProcess("encoders.onnx_session:answer_in_process", shown(self.file))
+        # a graphics card maps more addresses than it uses memory
+        on_cpu = not self.facts["device"].startswith("cuda")
+        memory = MEMORY + MEMORY_TIMES * _weight_bytes(self.file) if on_cpu else 0
+        self.process = LimitedProcess("encoders.onnx_session:answer_in_process", shown(self.file), memory)
         weakref.finalize(self, self.process.close)
         answer, _ = self.process.ask(SECONDS, self.facts)
         self.inputs: list[tuple[str, list[Any]]] = [(name, shape) for name, shape in answer["inputs"]]
@@ -71,6 +74,12 @@ class OnnxNetwork:
                 expected="a vector for each item",
             )
         return found[0]
+
+
+def _weight_bytes(file: Path) -> int:
+    """Return the bytes of the network and of files in its folder that may hold its weights."""
+    beside = (path for path in file.parent.iterdir() if "onnx" in path.name or path.suffix in (".bin", ".data"))
+    return sum(path.stat().st_size for path in beside if path.is_file())
 
 
 def load_onnx(name: str, revision: str | None, device: str) -> Loaded:

@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
 
+OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory", "bad allocation")
+
 
 def answer_in_process(facts: dict[str, Any], arrays: Sequence[NDArray[Any]]) -> tuple[dict[str, Any], list[Any]]:
-    """Return the inputs of the network, or its first output for ``arrays``."""
+    """Return the inputs of the network, or its first output for ``arrays``; raise MemoryError if memory is short."""
+    try:
+        return _answered(facts, arrays)
+    except Exception as error:
+        if any(words in str(error) for words in OUT_OF_MEMORY):  # onnxruntime has no class of error for it
+            raise MemoryError from None
+        raise
+
+
+def _answered(facts: dict[str, Any], arrays: Sequence[NDArray[Any]]) -> tuple[dict[str, Any], list[Any]]:
     session = session_of(facts["file"], facts["device"], facts["threads"])
     if "names" not in facts:
         return {"inputs": [(one.name, list(one.shape)) for one in session.get_inputs()]}, []
