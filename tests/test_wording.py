@@ -89,35 +89,26 @@ ARGUMENT = re.compile(r"(?<![\w<?&{])[a-z_]+=(True|False|None|['{]|[\s.,;]|$)")
 
 
 @cache
-def trees() -> list[tuple[str, ast.Module]]:
-    files = sorted((ROOT / "src").rglob("*.py"))
-    return [(str(file.relative_to(ROOT)), ast.parse(file.read_text(encoding="utf-8"))) for file in files]
-
-
-def parameters() -> set[str]:
-    """Return the names of all parameters of functions and of all fields of classes."""
+def parameters_and_messages() -> tuple[set[str], list[tuple[str, ast.Call]]]:
+    """Return the names of all parameters of functions and fields of classes, and the places of all messages."""
     names: set[str] = set()
-    for _, tree in trees():
-        for node in ast.walk(tree):
+    found: list[tuple[str, ast.Call]] = []
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.arg):
                 names.add(node.arg)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 names.add(node.target.id)
-    return names
-
-
-def messages() -> Iterator[tuple[str, ast.Call]]:
-    for place, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MESSAGES:
-                yield f"{place}:{node.lineno}", node
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MESSAGES:
+                found.append((f"{file.relative_to(ROOT)}:{node.lineno}", node))
+    return names, found
 
 
 def test_argument_is_a_parameter() -> None:
-    names = parameters()
+    names, messages = parameters_and_messages()
     arguments = [
         (place, keyword.value.value)
-        for place, call in messages()
+        for place, call in messages
         for keyword in call.keywords
         if keyword.arg == "argument" and isinstance(keyword.value, ast.Constant)
     ]
@@ -130,7 +121,7 @@ def test_messages_name_no_option() -> None:
     """The command line adds the names of options; Python callers have arguments."""
     wrong = [
         f"{place}: {part.value}"
-        for place, call in messages()
+        for place, call in parameters_and_messages()[1]
         for part in ast.walk(call)
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and OPTION.search(part.value)
     ]
@@ -141,7 +132,7 @@ def test_messages_name_no_argument_as_in_python() -> None:
     """`argument=` and `Use` have the names of arguments, so that the command line can show its options."""
     wrong = [
         f"{place}: {part.value}"
-        for place, call in messages()
+        for place, call in parameters_and_messages()[1]
         for part in ast.walk(call)
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and ARGUMENT.search(part.value)
     ]

@@ -192,6 +192,7 @@ def test_random_samples_are_not_warned_about():
             guarantees.accuracy(consensus, sample(truth, n, random))
 
 
+@pytest.mark.slow
 def test_intervals_of_class_shares_cover_and_shares_sum_to_one():
     inside = []
     for seed in range(150):

@@ -85,6 +85,7 @@ def test_variation_is_its_definition() -> None:
     assert variation(item, group, label, (5, 3, 4)) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_level_and_the_power_of_the_permutation_test() -> None:
     p = [of_people(crowd(seed)).perspectives.p for seed in range(40)]
     assert np.mean(np.array(p) < 0.05) <= 0.125  # 5 of 40; 2 are expected
@@ -110,6 +111,7 @@ def few_labels(seed: int, each: tuple[int, ...], bias: float = 0.0):
     return compare_groups(ann, np.full((200, 2), 0.5), "country", ["north", "south"], half[person]).perspectives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [(2,), (3,), (1, 1), (1, 3)])
 def test_few_labels_per_item_are_no_evidence(each: tuple[int, ...]) -> None:
     """Random groups share fewer items than groups that were chosen for sharing them."""

@@ -259,6 +259,7 @@ def test_the_loss_falls_on_an_easy_problem():
     assert losses[-1] < 0.6 * losses[0]
 
 
+@pytest.mark.slow
 def test_traced_maml_learns_as_maml():
     """On a GPU the gradient function is traced and compiled; here it is only traced."""
     jobs = [make_job(conv(i), seed=i, objective="maml", step_size=size, ways=(2, 3)) for i, size in enumerate((0.1, 1))]

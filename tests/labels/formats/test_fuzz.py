@@ -231,6 +231,7 @@ def test_xml_with_other_content(folder, parts: list[str]) -> None:
     check(folder, f"<?xml version='1.0'?><annotations>{''.join(parts)}</annotations>".encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.binary(min_size=1, max_size=60) | st.text('item,annotator,label\n"{}[]<>:0', min_size=1).map(str.encode))
 def test_any_format_on_any_bytes(folder, name: str, data: bytes) -> None:
