@@ -107,6 +107,7 @@ def test_commands_for_labels_alone_run_without_extras_and_others_say_what_to_ins
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [{"torch"}, {"sklearn"}, {"PIL"}, BASE], ids=["torch", "sklearn", "PIL", "all"])
 def test_the_classifier_says_what_to_install(tmp_path, gone):
     code = """

@@ -105,6 +105,7 @@ def test_what_is_printed_has_every_number():
     assert "<td>cat</td>" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_very_many_classes():
     rng = np.random.default_rng(0)
     labels = np.char.add("word ", rng.integers(6_000, size=(3_000, 3)).astype(str))

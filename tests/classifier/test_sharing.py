@@ -131,6 +131,7 @@ def test_the_labels_that_annotators_would_give(tmp_path):
     assert annotators > np.log(clf.predict_proba(FEATURES[others])[n, label]).mean() + 0.1
 
 
+@pytest.mark.slow
 def test_the_command_shares_too(tmp_path):
     long = LABELS.rename_axis("item").reset_index().melt("item", var_name="annotator", value_name="label").dropna()
     long.to_csv(tmp_path / "labels.csv", index=False)

@@ -314,7 +314,7 @@ def test_a_file_name_that_is_no_text(made: Path, tmp_path: Path, models: Path, c
         (b"item,annotator,label\n1,a\n", "labels.csv, row 2 has 2 cells, expected 3 as in the header."),
         (b"what,who,said\n1,a,x\n", "labels.csv has no column for the item"),
         (b"item,annotator,label\n1,a,x\n,b,y\n", "labels.csv, row 3, column 'item' is empty"),
-        (",".join(f"c{i}" for i in range(1000)).encode() + b"\n" + b"," * 999 + b"\n", "'c9' and 990 more"),
+        (",".join(f"c{i}" for i in range(200)).encode() + b"\n" + b"," * 199 + b"\n", "'c9' and 190 more"),
     ],
 )
 def test_bad_labels(made: Path, tmp_path: Path, call, content: bytes, message: str) -> None:

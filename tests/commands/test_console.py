@@ -9,7 +9,6 @@ import typer
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
-from forked import crowdshot
 
 
 def stderr_of(capsys: pytest.CaptureFixture[str], problem: Exception) -> tuple[int, str]:
@@ -76,12 +75,12 @@ def test_text_is_converted_when_the_command_runs() -> None:
 @pytest.mark.parametrize(
     "words", [["--gold", "a.csv", "--gold=b.csv"], ["--columns", "item=a", "--columns", "label=b"]]
 )
-def test_an_option_given_twice_is_refused(tmp_path, words) -> None:
+def test_an_option_given_twice_is_refused(tmp_path, call, words) -> None:
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,ann,cat\n1,bob,cat\n2,ann,dog\n")
-    done = crowdshot(tmp_path, "aggregate", "labels.csv", *words)
-    assert done.returncode == 2
-    assert "more than once" in done.stderr
-    assert words[0] in done.stderr
+    done = call("aggregate", tmp_path / "labels.csv", *words)
+    assert done.code == 2
+    assert "more than once" in done.err
+    assert words[0] in done.err
 
 
 @pytest.mark.parametrize(
@@ -96,23 +95,25 @@ def test_an_option_given_twice_is_refused(tmp_path, words) -> None:
         ["--o\rut"],
     ],
 )
-def test_control_characters_are_refused_and_escaped(tmp_path, words) -> None:
+def test_control_characters_are_refused_and_escaped(tmp_path, call, monkeypatch, words) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "l.csv").write_text(
         "item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
     )
-    done = crowdshot(tmp_path, "aggregate", *words)
-    assert done.returncode == 2
-    assert "control character" in done.stderr
-    assert not any(c in done.stdout + done.stderr for c in "\r\x1b\x9b")
+    done = call("aggregate", *words)
+    assert done.code == 2
+    assert "control character" in done.err
+    assert not any(c in done.out + done.err for c in "\r\x1b\x9b")
     assert [path.name for path in tmp_path.iterdir()] == ["l.csv"]
-    assert ("line endings" in done.stderr) == words[-1].endswith("\r")
+    assert ("line endings" in done.err) == words[-1].endswith("\r")
 
 
-def test_a_column_may_have_a_line_break_in_its_name(tmp_path) -> None:
+def test_a_column_may_have_a_line_break_in_its_name(tmp_path, call, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     rows = "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
     (tmp_path / "l.csv").write_text('"the\nitem",annotator,label\n' + rows)
-    done = crowdshot(tmp_path, "aggregate", "l.csv", "--columns", "item=the\nitem", "--out", "c.csv")
-    assert done.returncode == 0, done.stderr
+    done = call("aggregate", "l.csv", "--columns", "item=the\nitem", "--out", "c.csv")
+    assert done.code == 0, done.err
 
 
 def test_messages_escape_what_a_terminal_would_obey(capsys) -> None:

@@ -452,7 +452,7 @@ def test_only_who_is_there_is_asked(labels: Path, tmp_path: Path, call) -> None:
 def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:
     simulated = ("simulate", "--items", 60, "--classes", 3, "--annotators", 8, "--labels-per-item", 4, "--seed", 1)
     simulated += ("--crowd", "expert=0.5,hammer=0.5", "--out", tmp_path / "c")
-    assert crowdshot(tmp_path, *simulated).returncode == 0
+    assert call.func(*simulated).code == 0
     labels = tmp_path / "c" / "labels.csv"
     report = json.loads(call(labels, "--stop-at", 0.8, "--json").out)
     found = report["stop_at"]
@@ -546,11 +546,11 @@ def test_a_list_of_people_that_is_not_there_is_no_person(tmp_path: Path, call) -
     assert (said.code, said.err) == (2, f"crowdshot: {tmp_path / 'people.csv'} does not exist, expected a file.\n")
 
 
-def test_lists_longer_than_a_file_name(labels: Path) -> None:
+def test_lists_longer_than_a_file_name(labels: Path, call) -> None:
     many = [f"a-rather-long-name-of-an-annotator-{n}" for n in range(150)]
     pairs = ",".join(f"{name}=2" for name in many)
-    done = crowdshot(labels.parent, "next", labels, "--names", pairs, "--rename", "cat=tom", "--budget", 1)
-    assert done.returncode == 2
-    assert many[0] in done.stderr  # there is no such annotator
-    done = crowdshot(labels.parent, "next", labels, "--annotators-available", ",".join([*many, "ann"]), "--budget", 1)
-    assert done.returncode == 0, done.stderr
+    done = call(labels, "--names", pairs, "--rename", "cat=tom", "--budget", 1)
+    assert done.code == 2
+    assert many[0] in done.err  # there is no such annotator
+    done = call(labels, "--annotators-available", ",".join([*many, "ann"]), "--budget", 1)
+    assert done.code == 0, done.err

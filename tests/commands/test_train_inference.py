@@ -70,6 +70,7 @@ def test_a_network_and_its_card(past, tmp_path):
     assert told[-1] == str(out)
 
 
+@pytest.mark.slow
 def test_aggregate_uses_the_trained_network(past, tmp_path, call):
     labels, out, table = past / "birds" / "answers.csv", tmp_path / "network.safetensors", tmp_path / "consensus.csv"
     run_train_inference(InferenceFiles(out, past), iterations=3)
@@ -105,6 +106,7 @@ def test_training_starts_from_another_network(past, tmp_path):
     assert read_card(files.out, "inference")["started_from"] == "start.safetensors"
 
 
+@pytest.mark.slow
 def test_fine_tuning_is_scored_on_left_out_projects(past, tmp_path):
     files = InferenceFiles(tmp_path / "n.safetensors", past, relatives=[["birds", "moths"]])
     result = run_train_inference(files, iterations=4, fine_tune=True)
@@ -132,6 +134,7 @@ def test_a_worse_network_is_not_written(tmp_path):
     assert not files.out.exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_continues(past, tmp_path, monkeypatch):
     from contextlib import contextmanager
 

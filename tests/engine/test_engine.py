@@ -249,7 +249,7 @@ class Interrupted(Here):
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
 @pytest.mark.parametrize("every", [0.0, 1e9])  # seconds: save each step, or the first and the last
-@pytest.mark.parametrize("method", ["learned", "dawid-skene"])
+@pytest.mark.parametrize("method", [pytest.param("learned", marks=pytest.mark.slow), "dawid-skene"])
 def test_a_run_killed_anywhere_continues(tmp_path, monkeypatch, method, every):
     monkeypatch.setattr("crowdshot.engine.run.EVERY", every)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
@@ -340,6 +340,7 @@ def test_several_processes_give_the_same_results(tmp_path, monkeypatch):
 # ---- many classes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
 def test_posteriors_of_many_classes_are_a_long_table(tmp_path):
     labels = LabelFiles(write(tmp_path / "in", rows(200, K=150).drop_duplicates(["item", "annotator"])))

@@ -129,6 +129,7 @@ def test_a_dataset_is_downloaded_once(address, tmp_path, monkeypatch):
     load_dataset("omniglot", tmp_path)
 
 
+@pytest.mark.slow
 def test_datasets_are_read_without_the_download_packages():
     code = (
         "import sys, crowdshot_paper.datasets; print([name for name in ('pooch', 'requests') if name in sys.modules])"

@@ -66,7 +66,7 @@ def test_answers_with_arrays(started):
 
 @pytest.mark.parametrize(
     ("kind", "keyword"),
-    [("loop", "within 1 seconds"), ("exit", "exit status 3"), ("kill", f"exit status -{int(signal.SIGSEGV)}")],
+    [pytest.param("loop", "within 1 seconds", marks=pytest.mark.slow), ("exit", "exit status 3"), ("kill", f"exit status -{int(signal.SIGSEGV)}")],
 )
 def test_a_process_that_ends_or_does_not(started, kind, keyword):
     process = started()
@@ -77,6 +77,7 @@ def test_a_process_that_ends_or_does_not(started, kind, keyword):
     assert process.process.poll() is not None
 
 
+@pytest.mark.slow
 def test_computing_time_is_limited(started):
     process = started(0, 1)
     with pytest.raises(CrowdshotError, match="within 1 seconds"):

@@ -172,6 +172,7 @@ def test_a_workbook_with_a_large_member_of_any_name(tmp_path, monkeypatch):
         Workbook(held.getvalue(), "x.xlsx")
 
 
+@pytest.mark.slow
 def test_a_workbook_that_takes_hours_is_refused_in_time(tmp_path, monkeypatch):
     """openpyxl searches the name of a print area in quadratic time."""
     area = b'<definedNames><definedName name="_xlnm.Print_Area" localSheetId="0">%s</definedName></definedNames>'

@@ -206,12 +206,13 @@ def write_form(path: Path, clock: bool = True) -> None:
     (frame if clock else frame.iloc[:, :3]).to_csv(path, index=False)
 
 
-def test_annotators_csv_has_the_columns_only_with_times(tmp_path):
+def test_annotators_csv_has_the_columns_only_with_times(tmp_path, call):
     new = ["last_active", "labels_per_hour", "median_seconds"]
     for clock in (True, False):
         write_form(tmp_path / "labels.csv", clock)
-        done = crowdshot(tmp_path, "aggregate", "labels.csv", "--out", "c.csv", "--annotators", "people.csv")
-        assert done.returncode == 0, done.stderr
+        files = ("--out", tmp_path / "c.csv", "--annotators", tmp_path / "people.csv")
+        done = call("aggregate", tmp_path / "labels.csv", *files)
+        assert done.code == 0, done.err
         people = pd.read_csv(tmp_path / "people.csv", index_col=0)
         assert [name for name in people if name in new] == (new if clock else [])
         if clock:

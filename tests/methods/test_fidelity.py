@@ -421,6 +421,7 @@ def test_crowd_layer_does_not_see_missing_labels():
     assert bool((layer.matrices.grad[:, 1] != 0).any())
 
 
+@pytest.mark.slow
 def test_conal_weights_equal_crowd_kits():
     crowdkit = pytest.importorskip("crowdkit.learning")
     noise = CommonNoise(sizes(), {})

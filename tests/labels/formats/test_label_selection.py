@@ -186,6 +186,7 @@ def test_batches_of_crowd_markets(tmp_path):
     assert list(read.annotations.annotators) == ["w1"]
 
 
+@pytest.mark.slow
 def test_both_options_on_the_command_line(table):
     folder = table.parent
     done = crowdshot(folder, "aggregate", "labels.csv", "--batch", "week=2", "--since", "2026-03-10", "--out", "c.csv")
@@ -215,6 +216,7 @@ def test_a_batch_may_name_an_annotator_and_is_hidden_with_the_names(table):
     assert labels.options()["batch"] == {"annotator": "VALUE"}
 
 
+@pytest.mark.slow
 def test_labels_alone_are_selected_without_torch(table):
     words = ["aggregate", "labels.csv", "--batch", "week=2", "--since", "2026-03-09", "--out", "c.csv"]
     run = f"import sys; from crowdshot._cli import main; sys.argv = ['crowdshot', *{words}]\ntry: main.main()\n"

@@ -309,6 +309,7 @@ TWO_QUESTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO_QUESTIONS)
 def test_several_questions_on_the_command_line(tmp_path, name) -> None:
     (tmp_path / name).write_text(TWO_QUESTIONS[name])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats.regions import read_regions
 from crowdshot.labels.object_matching import find_objects
-from forked import crowdshot
 from label_exports import BOX, BOXES, COCO, SPANS, STUDIO_REGIONS, lines, studio_region
 from labels.formats.test_fuzz import ODD, places
 
@@ -125,18 +124,19 @@ def test_values_of_other_types_are_refused(tmp_path_factory, records, data) -> N
 # ---- the command ----
 
 
-def test_command(tmp_path) -> None:
+def test_command(tmp_path, call, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "boxes.csv").write_text(BOXES)
-    done = crowdshot(tmp_path, "objects", "boxes.csv", "--out", "o.csv", "--annotators-out", "p.csv")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = call("objects", "boxes.csv", "--out", "o.csv", "--annotators-out", "p.csv")
+    assert (done.code, done.err) == (0, "")
     found = pd.read_csv(tmp_path / "o.csv")
     assert found[["item", "label", "marked_by", "seen_by", "x"]].values.tolist() == [
         ["1.png", "cat", 2, 2, 0.5],
         ["1.png", "dog", 1, 2, 50.5],
     ]
     assert pd.read_csv(tmp_path / "p.csv")["regions"].tolist() == [1, 2]
-    done = crowdshot(tmp_path, "objects", "boxes.csv", "--json", "--overlap", "0.95")
-    assert len(json.loads(done.stdout)["objects"]) == 3
+    done = call("objects", "boxes.csv", "--json", "--overlap", "0.95")
+    assert len(json.loads(done.out)["objects"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,17 @@ def test_command(tmp_path) -> None:
         (("none.csv",), "none.csv"),
     ],
 )
-def test_command_refuses(tmp_path, arguments, word) -> None:
+def test_command_refuses(tmp_path, call, monkeypatch, arguments, word) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "boxes.csv").write_text(BOXES)
-    done = crowdshot(tmp_path, "objects", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert word in done.stderr
-    assert "Traceback" not in done.stderr
+    done = call("objects", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert word in done.err
+    assert "Traceback" not in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boxes.csv"]
 
 
+@pytest.mark.slow
 def test_aggregate_does_not_import_what_it_does_not_use(tmp_path) -> None:
     (tmp_path / "plain.csv").write_text("item,annotator,label\n1,a,x\n1,b,x\n2,a,y\n")
     code = (
