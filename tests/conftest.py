@@ -6,11 +6,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported; proce
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+import click
 import hypothesis
 import pytest
 import torch
+import typer
 
 from command_result import CommandResult
 from crowdshot import progress
@@ -24,6 +27,12 @@ hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=Tru
 hypothesis.settings.load_profile("crowdshot")
 
 
+@cache
+def command() -> click.Command:
+    """Return the `crowdshot` command, which Typer would make again for each call."""
+    return typer.main.get_command(main.app)
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """Run a command in this process; return its exit code, stdout and stderr."""
@@ -33,7 +42,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         capsys.readouterr()
         code: object = 0
         try:
-            main.app([str(argument) for argument in arguments], prog_name="crowdshot")
+            command().main([str(argument) for argument in arguments], prog_name="crowdshot")
         except SystemExit as stop:
             code = stop.code
         return CommandResult(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]

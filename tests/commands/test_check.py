@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -9,10 +10,20 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from forked import crowdshot as run
-
 PEOPLE = ("aisha.b", "Aisha B.", "Gus", "Mei")
 CLASSES = ("coast", "inside city", "forest")
+
+
+@pytest.fixture
+def run(call, monkeypatch):
+    """Run a command in this process, in a folder."""
+
+    def run(folder, *words):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["crowdshot", *map(str, words)])  # proposed commands repeat it
+        return call(*words)
+
+    return run
 
 
 def falcon(path: Path) -> Path:
@@ -44,11 +55,11 @@ def falcon(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_everything_is_reported_at_once_and_the_proposed_command_works(tmp_path):
+def test_everything_is_reported_at_once_and_the_proposed_command_works(tmp_path, run):
     falcon(tmp_path / "falcon.xlsx")
     done = run(tmp_path, "check", "falcon.xlsx", "--json")
-    assert done.returncode == 0
-    found = json.loads(done.stdout)
+    assert done.code == 0
+    found = json.loads(done.out)
     assert found["readable"] is True
     solutions = [problem["arguments"] for problem in found["problems"]]
     assert {"sheet": "Week 10"} in solutions
@@ -66,22 +77,22 @@ def test_everything_is_reported_at_once_and_the_proposed_command_works(tmp_path)
     }
 
     refused = run(tmp_path, "aggregate", "falcon.xlsx", "--out", "labels.csv")
-    assert refused.returncode == 2
+    assert refused.code == 2
     assert not (tmp_path / "labels.csv").exists()
     for problem in found["problems"][1:]:
-        assert problem["message"].replace("the options", "") in refused.stderr.replace("\n  ", "\n")
-    proposed = refused.stderr.strip().splitlines()[-1].partition("Try: crowdshot ")[2]
-    assert run(tmp_path, *shlex.split(proposed)).returncode == 0
+        assert problem["message"].replace("the options", "") in refused.err.replace("\n  ", "\n")
+    proposed = refused.err.strip().splitlines()[-1].partition("Try: crowdshot ")[2]
+    assert run(tmp_path, *shlex.split(proposed)).code == 0
     assert len(pd.read_csv(tmp_path / "labels.csv")) == 12
-    assert run(tmp_path, *shlex.split(found["command"])[1:]).returncode == 0
+    assert run(tmp_path, *shlex.split(found["command"])[1:]).code == 0
     assert (tmp_path / "consensus.csv").read_bytes() == (tmp_path / "labels.csv").read_bytes()
 
 
 @pytest.mark.slow
-def test_names_to_merge_are_written_edited_and_applied(tmp_path):
+def test_names_to_merge_are_written_edited_and_applied(tmp_path, run):
     falcon(tmp_path / "falcon.xlsx")
     done = run(tmp_path, "check", "falcon.xlsx", "--write-names", "n.csv", "--write-rename", "r.csv", "--json")
-    found = json.loads(done.stdout)
+    found = json.loads(done.out)
     assert sorted(sorted(group["names"]) for group in found["near_duplicates"]) == [
         ["Aisha B.", "aisha.b"],
         ["inside city", "insidecity"],
@@ -94,32 +105,32 @@ def test_names_to_merge_are_written_edited_and_applied(tmp_path):
         "insidecity": "inside city",
     }
     again = run(tmp_path, *shlex.split(found["merging"])[1:], "--json")
-    report = json.loads(again.stdout)
+    report = json.loads(again.out)
     assert report["classes"] == sorted(CLASSES)
     assert report["annotators"] == 3
     assert report["near_duplicates"] == []
     assert any(source["columns"]["label"] == "Einstufung" for source in report["sources"])
     done = run(tmp_path, "check", "falcon.xlsx", "--write-names", "n.csv")
-    assert done.returncode == 2
-    assert "n.csv, which exists" in done.stderr
+    assert done.code == 2
+    assert "n.csv, which exists" in done.err
 
 
-def test_ambiguous_dates_are_a_choice(tmp_path):
+def test_ambiguous_dates_are_a_choice(tmp_path, run):
     (tmp_path / "form.csv").write_text(
         "Timestamp,Email Address,Your name,Clip 1,Clip 2,Clip 3,Anything else?\n"
         "3/4/2026 16:05:00,ann@x.org,Ann,Yes,No,No,\n3/4/2026 17:05:00,bob@x.org,Bob,Yes,No,No,hard\n"
         "4/3/2026 9:05:00,ann@x.org,Ann,No,No,No,again\n3/5/2026 9:05:00,cy@x.org,Cy,Yes,No,No,\n"
     )
-    found = json.loads(run(tmp_path, "check", "form.csv", "--json").stdout)
+    found = json.loads(run(tmp_path, "check", "form.csv", "--json").out)
     (problem,) = found["problems"]
     assert problem["choice"] is True
     assert list(problem["arguments"]) == ["dates"]
     refused = run(tmp_path, "aggregate", "form.csv")
-    assert refused.returncode == 2
-    assert "--dates day-first" in refused.stderr
-    assert "--dates month-first" in refused.stderr
+    assert refused.code == 2
+    assert "--dates day-first" in refused.err
+    assert "--dates month-first" in refused.err
     done = run(tmp_path, "aggregate", "form.csv", "--dates", "month-first", "--out", "c.csv", "--json")
-    assert json.loads(done.stdout)["labels"] == 9
+    assert json.loads(done.out)["labels"] == 9
 
 
 REVIEWS = (
@@ -137,9 +148,9 @@ REVIEWS = (
 )
 
 
-def test_titles_totals_and_bad_rows_of_a_csv(tmp_path):
+def test_titles_totals_and_bad_rows_of_a_csv(tmp_path, run):
     (tmp_path / "reviews.csv").write_text(REVIEWS)
-    found = json.loads(run(tmp_path, "check", "reviews.csv", "--texts", "reviews.csv", "--json").stdout)
+    found = json.loads(run(tmp_path, "check", "reviews.csv", "--texts", "reviews.csv", "--json").out)
     assert found["readable"] is True
     assert "--skip-bad" in shlex.split(found["command"])
     assert found["sources"][0]["columns"] == {
@@ -152,11 +163,11 @@ def test_titles_totals_and_bad_rows_of_a_csv(tmp_path):
     }
     assert any("8 of 8 items have a text" in note for note in found["notes"])
     done = run(tmp_path, "aggregate", "reviews.csv", "--skip-bad", "--out", "c.csv")
-    assert done.returncode == 0
-    assert "item = 'Review ID', annotator = 'Rater', label = 'Rating (final)', time = 'Date'" in done.stdout
+    assert done.code == 0
+    assert "item = 'Review ID', annotator = 'Rater', label = 'Rating (final)', time = 'Date'" in done.out
 
 
-def test_merged_cells_and_two_rounds(tmp_path):
+def test_merged_cells_and_two_rounds(tmp_path, run):
     book = openpyxl.Workbook()
     sheet = book.active
     sheet.append(["Item", None, "Reviewer", "Decision"])
@@ -165,9 +176,9 @@ def test_merged_cells_and_two_rounds(tmp_path):
             sheet.append([None if row else f"img{n}.png", None, who, "ok" if (n + row) % 2 else "bad"])
     book.save(tmp_path / "merged.xlsx")
     done = run(tmp_path, "check", "merged.xlsx")
-    assert done.returncode == 0
-    assert "6 items, 3 annotators, 18 labels" in done.stdout
-    assert "12 blank cells in column 'Item'" in done.stdout
+    assert done.code == 0
+    assert "6 items, 3 annotators, 18 labels" in done.out
+    assert "12 blank cells in column 'Item'" in done.out
 
     book = openpyxl.Workbook()
     for title, size in (("Round 1", 5), ("Round 2", 9)):
@@ -179,28 +190,28 @@ def test_merged_cells_and_two_rounds(tmp_path):
         sheet.append(["Agreement", 0.5, 0.6, 0.7])
     del book["Sheet"]
     book.save(tmp_path / "rounds.xlsx")
-    found = json.loads(run(tmp_path, "check", "rounds.xlsx", "--json").stdout)
+    found = json.loads(run(tmp_path, "check", "rounds.xlsx", "--json").out)
     assert [(each["arguments"], each["choice"]) for each in found["problems"]] == [({"sheet": "Round 2"}, True)]
     assert found["left_out"] == {"rows of totals": ["Total labels", "Agreement"]}
     assert found["classes"] == ["cat", "dog"]
 
 
-def test_what_cannot_be_read_is_reported_with_exit_code_2(tmp_path):
+def test_what_cannot_be_read_is_reported_with_exit_code_2(tmp_path, run):
     (tmp_path / "notes.csv").write_text("a,b,c\nx,1.5,hello\ny,2.5,world\n")
     done = run(tmp_path, "check", "notes.csv", "--json")
-    assert done.returncode == 2
-    found = json.loads(done.stdout)
+    assert done.code == 2
+    found = json.loads(done.out)
     assert (found["readable"], found["command"]) == (False, None)
     assert found["problems"]
-    assert run(tmp_path, "check", "nothing.csv").returncode == 2
+    assert run(tmp_path, "check", "nothing.csv").code == 2
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,ann,cat\n2,bob,dog\n")
     done = run(tmp_path, "check", "labels.csv")
-    assert done.returncode == 0
-    assert "Ready: crowdshot aggregate labels.csv --out consensus.csv" in done.stdout
+    assert done.code == 0
+    assert "Ready: crowdshot aggregate labels.csv --out consensus.csv" in done.out
 
 
 @pytest.mark.slow
-def test_one_workbook_one_command(tmp_path):
+def test_one_workbook_one_command(tmp_path, run):
     """Labels and texts on two sheets with titles, a legend and totals are read without any option."""
     book = openpyxl.Workbook()
     sheet = book.active
@@ -224,11 +235,11 @@ def test_one_workbook_one_command(tmp_path):
     legend.append(["good", "liked it"])
     book.save(tmp_path / "films.xlsx")
     done = run(tmp_path, "adapt", "films.xlsx", "--texts", "films.xlsx", "--out", "results", "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
     assert (report["items"], report["annotators"], report["labels"]) == (20, 3, 60)
-    assert "the newest by 'Submitted at' counts" in done.stderr
-    assert "Texts are read from the sheet 'Texts'" in done.stderr
+    assert "the newest by 'Submitted at' counts" in done.err
+    assert "Texts are read from the sheet 'Texts'" in done.err
     consensus = pd.read_csv(tmp_path / "results" / "consensus.csv", index_col=0)
     assert consensus.loc["R0", "Sentiment label"] == "bad"
 
@@ -257,46 +268,46 @@ GIVEN = ("l.csv", "--features", "f.csv")
         (["agregate", "l.csv"], "Did you mean 'aggregate'?"),
     ],
 )
-def test_misspelled_options_and_columns(tmp_path, words, said):
+def test_misspelled_options_and_columns(tmp_path, words, said, run):
     (tmp_path / "l.csv").write_text("item,annotator,answer,when\n1,ann,cat,2026-03-04\n2,bob,dog,2026-03-05\n")
     (tmp_path / "f.csv").write_text("item,a\n1,0.5\n2,0.7\n")
     done = run(tmp_path, *words)
-    assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize(("alias", "command"), [("fit", "adapt"), ("label", "adapt"), ("ask", "next")])
-def test_commands_have_other_names(tmp_path, alias, command):
+def test_commands_have_other_names(tmp_path, alias, command, run):
     by_alias, by_name = run(tmp_path, alias, "--help"), run(tmp_path, command, "--help")
-    assert by_alias.returncode == 0
-    assert by_alias.stdout.replace(f"crowdshot {alias} ", f"crowdshot {command} ").split() == by_name.stdout.split()
+    assert by_alias.code == 0
+    assert by_alias.out.replace(f"crowdshot {alias} ", f"crowdshot {command} ").split() == by_name.out.split()
 
 
-def test_a_misspelled_class_is_noted_and_the_option_merges_it(tmp_path):
+def test_a_misspelled_class_is_noted_and_the_option_merges_it(tmp_path, run):
     rows = "".join(f"{i},{who},{'dog' if i % 2 else 'cat'}\n" for i in range(20) for who in "ab")
     (tmp_path / "l.csv").write_text("item,annotator,label\n" + rows + "20,a,dgo\n")
     done = run(tmp_path, "check", "l.csv", "--json")
-    assert json.loads(done.stdout)["misspellings"] == [{"name": "dgo", "like": "dog", "n_labels": 1, "n_like": 20}]
-    assert "--rename dgo=dog" in run(tmp_path, "check", "l.csv").stdout
+    assert json.loads(done.out)["misspellings"] == [{"name": "dgo", "like": "dog", "n_labels": 1, "n_like": 20}]
+    assert "--rename dgo=dog" in run(tmp_path, "check", "l.csv").out
     merged = run(tmp_path, "check", "l.csv", "--rename", "dgo=dog", "--json")
-    assert json.loads(merged.stdout)["misspellings"] == []
+    assert json.loads(merged.out)["misspellings"] == []
 
 
-def test_columns_that_only_some_files_have(tmp_path):
+def test_columns_that_only_some_files_have(tmp_path, run):
     (tmp_path / "labels.csv").write_text("ticket,agent,label\n1,ann,cat\n1,bob,cat\n2,ann,dog\n2,bob,cat\n")
     (tmp_path / "corrections.csv").write_text("ticket,truth\n1,cat\n2,dog\n")
     columns = ("--columns", "item=ticket,annotator=agent")
     done = run(tmp_path, "aggregate", "labels.csv", "corrections.csv", *columns, "--out", "c.csv")
-    assert done.returncode == 2
-    assert "corrections.csv has no column" in done.stderr
+    assert done.code == 2
+    assert "corrections.csv has no column" in done.err
     assert not (tmp_path / "c.csv").exists()
 
 
 @pytest.mark.parametrize(("place", "pattern"), [("lea.jsonl", "*.jsonl"), ("lea/annotated.jsonl", "*/*.jsonl")])
-def test_a_folder_of_exports_is_named_by_a_pattern(tmp_path, place, pattern):
+def test_a_folder_of_exports_is_named_by_a_pattern(tmp_path, place, pattern, run):
     file = tmp_path / "doccano" / place
     file.parent.mkdir(parents=True)
     file.write_text('{"id": 1, "text": "a", "label": ["kind"]}\n')
     done = run(tmp_path, "aggregate", "doccano", "--out", "c.csv")
-    assert done.returncode == 2
-    assert f"doccano/{pattern}" in done.stderr
+    assert done.code == 2
+    assert f"doccano/{pattern}" in done.err
