@@ -43,10 +43,11 @@ for words in json.loads(sys.argv[1]):
 """
 READ = """
 import sys
-from crowdshot import Annotations, aggregate, asking, read_labels
+from crowdshot import Annotations, CrowdAggregator, aggregate, asking, read_labels
 ann = read_labels(["labels.csv"]).annotations
 assert aggregate.one_coin(ann).labels[0] == "cat"
 assert isinstance(ann, Annotations)
+assert len(CrowdAggregator().fit(ann).annotators_) == 2
 heavy = {"torch", "sklearn"} & set(sys.modules)
 sys.exit(", ".join(sorted(heavy)) or 0)
 """

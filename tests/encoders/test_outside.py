@@ -107,6 +107,7 @@ def bert(tmp_path_factory):
 # ---- Hugging Face ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_of_images_is_prepared_as_it_says_itself(dino, pictures, tmp_path):
     from transformers import AutoImageProcessor, AutoModel
 
@@ -189,6 +190,7 @@ def test_a_pipeline_from_elsewhere_loads_no_network_unless_that_is_allowed(dino,
     assert len(load_pipeline(file, allow_outside=True).predict(pictures)) == 6
 
 
+@pytest.mark.slow
 def test_encoder_files_from_elsewhere_need_consent_in_every_command(dino, pictures, tmp_path, monkeypatch, call):
     file, folder, labels = tmp_path / "encoder.safetensors", tmp_path / "photos", tmp_path / "labels.csv"
     save_encoder(load_encoder(f"hf:{dino}"), file)

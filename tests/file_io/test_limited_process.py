@@ -66,7 +66,11 @@ def test_answers_with_arrays(started):
 
 @pytest.mark.parametrize(
     ("kind", "keyword"),
-    [pytest.param("loop", "within 1 seconds", marks=pytest.mark.slow), ("exit", "exit status 3"), ("kill", f"exit status -{int(signal.SIGSEGV)}")],
+    [
+        pytest.param("loop", "within 1 seconds", marks=pytest.mark.slow),
+        ("exit", "exit status 3"),
+        ("kill", f"exit status -{int(signal.SIGSEGV)}"),
+    ],
 )
 def test_a_process_that_ends_or_does_not(started, kind, keyword):
     process = started()

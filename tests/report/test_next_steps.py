@@ -139,6 +139,7 @@ def test_near_twins_come_first():
     assert "The label 'x' is read as 'y'." in page.text
 
 
+@pytest.mark.slow
 def test_talk_to_people_below_the_minimum_without_a_flag():
     basis = fitted_crowd([coin(0.95, 4)] * 5 + [coin(0.5, 4)], 150, seed=3)
     found, _, _ = report_on(basis)
