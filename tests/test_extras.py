@@ -122,6 +122,7 @@ except ImportError as error:
     assert extras.install_command("images") in done.stdout
 
 
+@pytest.mark.slow
 def test_the_aggregator_needs_no_extra(tmp_path):
     code = """
 from crowdshot import CrowdAggregator, read_labels

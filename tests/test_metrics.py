@@ -44,6 +44,7 @@ def test_scikit_learn_takes_them_for_texts():
     assert np.isfinite(scores).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.__name__)
 def test_missing_labels_are_as_in_the_fit(scorer):
     X, labels, _ = problem(60, missing=0.3)

@@ -98,6 +98,7 @@ def test_a_network_with_standardised_features(tmp_path):
     np.testing.assert_allclose(run(tmp_path / "model.onnx", X), clf.predict_proba(X), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_lite0(tmp_path):
     pytest.importorskip("efficientnet_lite_pytorch", reason="the extra lite0 is not installed")
     random = np.random.default_rng(0)

@@ -66,6 +66,7 @@ def test_the_bytes_have_nothing_of_items_and_annotators(settings, tmp_path):
     assert (card["items"], card["annotators"], card["classes"]) == ([], [], NAMES.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"method": "labeling-search"}, {"method": "features"}], ids=str)
 def test_images(settings, tmp_path):
     clf = CrowdClassifier(**settings).fit(

@@ -49,6 +49,7 @@ def test_an_update_is_a_fit_with_everything(method):
     same(clf, CrowdClassifier("identity", method=method).fit(X, LABELS))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.permutations(range(len(LABELS))), st.integers(5, 25), st.integers(10, len(LABELS) - 5))
 def test_whatever_comes_when(order, n_first, cut):

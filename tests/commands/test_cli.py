@@ -119,6 +119,7 @@ def test_a_lone_annotator_is_not_believed_in_silence(made: Path, tmp_path: Path,
     assert "Nobody can contradict a single annotator" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     given = ("--images", made / "photos", "--encoder", made / "tiny.safetensors", "--out", tmp_path / "out")
     said = call("adapt", made / "labels.csv", *given, "--json")
@@ -141,6 +142,7 @@ def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     assert pd.read_csv(tmp_path / "out" / "consensus.csv")["n_labels"].tolist().count(0) == 8
 
 
+@pytest.mark.slow
 def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path, call) -> None:
     labels, features, photos = made / "labels.csv", made / "features.csv", made / "photos"
     (tmp_path / "folder").mkdir()
@@ -256,6 +258,7 @@ def test_two_ids_for_one_image(made: Path, tmp_path: Path, call) -> None:
     assert "has '000.png' for both '000.png' and '000', expected one" in said.err
 
 
+@pytest.mark.slow
 def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)
@@ -406,6 +409,7 @@ def command_in(report: Path) -> list[str]:
     return shlex.split(html.unescape(found[1]))
 
 
+@pytest.mark.slow
 def test_the_report_repeats_itself(made: Path, tmp_path: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
     odd = tmp_path / "what they said.csv"
@@ -419,6 +423,7 @@ def test_the_report_repeats_itself(made: Path, tmp_path: Path, call, monkeypatch
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out")
     said = call(*given, tmp_path / "ours")
@@ -461,6 +466,7 @@ def test_methods_under_their_old_names(made: Path, tmp_path: Path, call) -> None
     assert "--method features " in said.out  # the recommended command has the present name
 
 
+@pytest.mark.slow
 def test_for_sharing_nobody_is_named(made: Path, tmp_path: Path, call) -> None:
     given = ("--features", made / "features.csv", "--out", tmp_path / "out")
     assert call("adapt", made / "labels.csv", *given).code == 0
@@ -481,6 +487,7 @@ def test_for_sharing_nobody_is_named(made: Path, tmp_path: Path, call) -> None:
 PEOPLE = ("Marta", "Gustav", "Xenia", "Yorick", "Zenobia")
 
 
+@pytest.mark.slow
 def test_for_sharing_nobody_is_named_by_options_or_columns(made: Path, tmp_path: Path, call) -> None:
     """People are columns of the table; one of them is left out, another is not among those that are named."""
     long = pd.read_csv(made / "labels.csv")
@@ -493,6 +500,7 @@ def test_for_sharing_nobody_is_named_by_options_or_columns(made: Path, tmp_path:
     assert "1 column of no annotator" in page
 
 
+@pytest.mark.slow
 def test_for_sharing_files_that_are_called_by_people_are_counted(made: Path, tmp_path: Path, call) -> None:
     for (_, said), name in zip(pd.read_csv(made / "labels.csv").groupby("worker"), PEOPLE, strict=True):
         said.drop(columns="worker").to_csv(tmp_path / f"{name}.csv", index=False)
@@ -589,6 +597,7 @@ more/003.png\ttwo\tone\tann1\tREJECTED
 """
 
 
+@pytest.mark.slow
 def test_answers_that_the_export_says_are_true(made: Path, tmp_path: Path, call) -> None:
     export = tmp_path / "pool.tsv"
     export.write_text(TOLOKA)
@@ -632,6 +641,7 @@ def test_predict_with_features(models: Path, tmp_path: Path, call) -> None:
     assert everything(tmp_path) == ["p.csv"]
 
 
+@pytest.mark.slow
 def test_predict_in_pieces_writes_the_same(models: Path, tmp_path: Path, call, monkeypatch) -> None:
     features = pd.read_csv(models / "features.csv", dtype={"image": str})
     features.to_parquet(tmp_path / "features.parquet", index=False)
@@ -806,6 +816,7 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     assert "gold.csv has no true label, expected some of the labelled items" in said.err
 
 
+@pytest.mark.slow
 def test_adapt_exports_a_clean_dataset(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--images", made / "photos", "--encoder", made / "tiny.safetensors")
     said = call(*given, "--out", tmp_path / "out", "--export", tmp_path / "clean", "--threshold", 0.7)
@@ -849,6 +860,7 @@ def test_what_features_and_labels_alone_export(made: Path, tmp_path: Path, call)
         assert len(coco["annotations"]) == number
 
 
+@pytest.mark.slow
 def test_records_of_annotators_travel(made: Path, tmp_path: Path, call) -> None:
     """A first project's table of annotators is the second's history, and so on."""
     people = tmp_path / "people.csv"

@@ -99,7 +99,7 @@ def test_options_that_are_wrong_write_nothing(folder: Path, call, command: str, 
 # ---- numbers, several labels, ordered ones --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["aggregate", "next", "adapt"])
+@pytest.mark.parametrize("command", ["aggregate", "next", pytest.param("adapt", marks=pytest.mark.slow)])
 def test_many_numbers_are_classes_only_if_somebody_says_so(folder: Path, call, command: str) -> None:
     rows = [f"{n % 3 + 1},{n},{n}" for n in range(51)]
     (folder / "labels.csv").write_text("item,who,label\n" + "\n".join(rows) + "\n")

@@ -248,7 +248,7 @@ class Interrupted(Here):
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
-@pytest.mark.parametrize("every", [0.0, 1e9])  # seconds: save each step, or the first and the last
+@pytest.mark.parametrize("every", [0.0, pytest.param(1e9, marks=pytest.mark.slow)])  # seconds between saved steps
 @pytest.mark.parametrize("method", [pytest.param("learned", marks=pytest.mark.slow), "dawid-skene"])
 def test_a_run_killed_anywhere_continues(tmp_path, monkeypatch, method, every):
     monkeypatch.setattr("crowdshot.engine.run.EVERY", every)

@@ -253,6 +253,7 @@ def test_records_with_other_keys_each_are_refused(tmp_path):
         read_table(tmp_path / "x.jsonl")
 
 
+@pytest.mark.slow
 def test_many_columns_of_features(tmp_path):
     names = [f"f{i}" for i in range(3_000)]
     frame = pd.DataFrame(np.arange(6_000).reshape(2, -1), columns=names)

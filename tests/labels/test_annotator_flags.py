@@ -41,6 +41,7 @@ def drawn(random, q, informed, own):
     return np.array([random.choice(len(own), p=row) for row in p])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [[0.5, 0.5], [0.85, 0.15]])
 def test_p_values_of_the_test_of_use(own):
     """At the limit a p-value below 0.05 has at most about this probability; guesses have nearly always one."""

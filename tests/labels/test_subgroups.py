@@ -119,6 +119,7 @@ def test_few_labels_per_item_are_no_evidence(each: tuple[int, ...]) -> None:
     assert (p < 0.05).sum() <= 4  # 1.25 are expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [(2,), (1, 1)])
 def test_a_preference_shows_in_few_labels_per_item(each: tuple[int, ...]) -> None:
     assert all(few_labels(seed, each, bias=0.5).differ for seed in range(5))

@@ -52,6 +52,7 @@ def same(one, two):
 # ---- learning -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_training_on_simulated_crowds_lowers_the_loss():
     """The loss on the same 15 batches is lower after training."""
     losses = []

@@ -69,6 +69,7 @@ def test_what_the_classifier_may_label_by_itself():
     )
 
 
+@pytest.mark.slow
 def test_a_classifier_that_knows_and_one_that_does_not():
     found, page, _ = report_on(fitted_crowd([coin(0.95, 2)] * 3, 200, spread=0.3))
     assert found.automatic().confidence == 0.5

@@ -57,6 +57,7 @@ def test_stopped_anywhere_the_result_is_the_same_to_the_bit(undisturbed, tmp_pat
     same(train(jobs(), image_pool(), checkpoint=file), expected)  # the result can be restored until then
 
 
+@pytest.mark.slow
 def test_a_checkpoint_every_few_steps(undisturbed, tmp_path):
     """A run continues from the last multiple of ``checkpoint_every``, and repeats the steps since then."""
 

@@ -172,6 +172,7 @@ def places(value, path=()):
         yield from places(part, (*path, key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
 def test_values_of_other_types(folder, name: str, data) -> None:
@@ -200,6 +201,7 @@ def test_values_of_other_types(folder, name: str, data) -> None:
     check(folder, text.encode(), columns={"label": data.draw(st.sampled_from(["choice", "animal", "SPAM", "x"]))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["studio.csv", "toloka.tsv", "mturk.csv", "zooniverse.csv"])
 @given(data=st.data())
 def test_cells_of_other_types(folder, name: str, data) -> None:
@@ -247,6 +249,7 @@ def test_any_format_on_any_bytes(folder, name: str, data: bytes) -> None:
         check(folder, start + data, format_name=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("of", FILES)
 def test_any_format_on_files_of_other_formats(folder, name: str, of: str) -> None:

@@ -116,6 +116,7 @@ def test_columns_can_be_named(read) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_thousand_columns_long_and_wide(read) -> None:
     filler = ",".join(f"meta{i}" for i in range(997))
     values = ",".join("x" for _ in range(997))
