@@ -170,6 +170,6 @@ def test_neither_names_nor_order_matter(seed: int, K: int, a: int, method: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "labeling-search"])
-def test_neither_names_nor_order_matter_in_hundreds_of_problems(method: str) -> None:
-    for seed in range(300):
+def test_neither_names_nor_order_matter_in_many_problems(method: str) -> None:
+    for seed in range(100):
         same_by_other_names(seed, 2 + seed % 4, 1 + seed % 5, method)
