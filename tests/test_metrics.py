@@ -36,6 +36,7 @@ def test_scikit_learn_takes_them(scorer):
     assert np.isfinite(cross_val_score(pipeline, X, labels, scoring=scorer, cv=folds)).all()
 
 
+@pytest.mark.slow
 def test_scikit_learn_takes_them_for_texts():
     _, labels, _ = problem(60, missing=0.3)
     texts = [f"{'good' if row[0] else 'bad'} {place}" for place, row in enumerate(labels)]

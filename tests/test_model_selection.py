@@ -35,6 +35,7 @@ def clf():
     return CrowdClassifier("identity")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [Y, np.where(np.isnan(Y), -1, Y).astype(int), WORDS, pd.DataFrame(WORDS)], ids=type)
 def test_scores_with_gaps(clf, y):
     scores = cross_val_score(clf, X, y, cv=CrowdKFold(3), error_score="raise")

@@ -51,6 +51,7 @@ def test_one_that_sees_the_classes_is(items: int, labels: int) -> None:
     assert (clf.label_proba_.argmax(1) == truth).mean() > (alone == truth).mean()
 
 
+@pytest.mark.slow
 def test_labels_that_are_hidden_are_not_known() -> None:
     """What is foretold of an item does not change with its labels; and truth that is hidden is no more known."""
     truth = np.arange(24) % 3

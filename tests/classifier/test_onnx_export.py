@@ -69,6 +69,7 @@ def test_classes_that_nobody_named_and_one_that_was_named_once(tmp_path):
     assert not found[:, 3].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shots", [3, 60], ids=["few", "many"])
 def test_images_through_a_shipped_network(tmp_path, shots):
     digits = load_digits()

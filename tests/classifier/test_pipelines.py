@@ -34,6 +34,7 @@ def fitted(*steps, X=X):
     return make_pipeline(*steps, CrowdClassifier("identity")).fit(X, LABELS)
 
 
+@pytest.mark.slow
 def test_what_is_loaded_is_what_was_saved(tmp_path, monkeypatch):
     pipeline = fitted(StandardScaler(), PCA(2))
     save_pipeline(pipeline, tmp_path / "model.safetensors")

@@ -151,6 +151,7 @@ def classifier(truth, right: float, seed: int = 0, sure: float = 0.9):
     return np.where(np.arange(3) == said[:, None], sure, (1 - sure) / 2)
 
 
+@pytest.mark.slow
 def test_a_good_classifier_helps_and_a_bad_one_does_no_harm() -> None:
     rights = {name: [] for name in ("alone", "good", "bad", "noise")}
     for seed in range(10):

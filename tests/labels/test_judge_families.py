@@ -46,6 +46,7 @@ def test_a_family_is_found() -> None:
     assert not any(name[0] == "m" for each in found for family in each.families for name in family)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difficult", [0.0, 0.2])
 def test_independent_models_are_no_family(difficult: float) -> None:
     assert all(not families_of(*crowd(seed, False, difficult)[:2]).families for seed in range(10))

@@ -49,6 +49,7 @@ def test_order_and_number_of_items_do_not_matter():
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
 
 
+@pytest.mark.slow
 def test_random_draws_keep_the_order_of_the_curves():
     """With few items, random draws must not make the best case worse than the expected one."""
     for seed in range(12):

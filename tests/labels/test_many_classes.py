@@ -27,6 +27,7 @@ def crowd(N, R, K, per_item, seed=0):
     return Annotations(item=item, annotator=annotator, label=label, **names), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_memory_of_three_thousand_classes_and_fifty_annotators(method) -> None:
     ann, truth = crowd(2_000, 50, 3_000, 5)

@@ -22,7 +22,7 @@ from crowdshot_paper.label_model_training import training_problem as problem_of_
 from plain_label_model import PlainLabelModel
 
 SEEDS = st.integers(0, 2**32 - 1)
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=60, deadline=None)
 SOME = settings(max_examples=40, deadline=None)
 
 

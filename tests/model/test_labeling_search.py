@@ -222,7 +222,7 @@ SMALL = given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.in
 
 
 @SMALL
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_search_equals_the_plain_implementation(library, seed, N, R, K, width):
     """Compare every episode of a ragged batch. Side information avoids ties between classes without labels."""
     u, labels = problem(seed, B=2, N=N, R=R, K=K, missing=0.4)
@@ -242,7 +242,7 @@ def test_the_search_equals_the_plain_implementation(library, seed, N, R, K, widt
 
 
 @SMALL
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_weights_and_item_posteriors_of_the_kept_labelings(library, seed, N, R, K, width):
     (u,), (labels,) = problem(seed, B=1, N=N, R=R, K=K, missing=0.4)
     seen = (labels >= 0).any(-1)

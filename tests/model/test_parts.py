@@ -18,7 +18,7 @@ from crowdshot.model.posteriors import believe as believe_in_memory
 from .test_label_model import NETWORK, crowd, posterior_matrix, side_information
 
 SEEDS = st.integers(0, 2**32 - 1)
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 AGGREGATORS = ("votes", "coins", "matrices", "matrices with a prior", "rounds")
 
 

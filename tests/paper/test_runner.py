@@ -76,6 +76,7 @@ def test_calibration_error_at_its_ends():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
 def test_crowds_give_the_same_together_and_alone(tmp_path, dataset):
     """Validation may have fewer simulated annotators than there are real ones."""

@@ -106,6 +106,7 @@ def test_what_to_do_next_follows_the_threshold():
     assert [step.key for step in steps(found, 0.5)] == ["look", "check"]  # the overruled one, and the audit
 
 
+@pytest.mark.slow
 def test_who_is_asked_is_who_next_asks():
     said, _ = crowd([coin(0.8, 3)] * 4, 60, per_item=2)
     clf = CrowdClassifier("identity").fit(np.random.default_rng(0).normal(size=(60, 3)), said)

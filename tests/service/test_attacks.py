@@ -135,6 +135,7 @@ def test_they_are_counted_over_several_requests(service):
         assert client.live.counts["failed_fits"] == 0
 
 
+@pytest.mark.slow
 def test_many_annotators_and_many_classes(service):
     with service() as client:
         assert say(client, *((f"i{i}", "ann", f"class {i}") for i in range(500))).status_code == 201

@@ -324,6 +324,7 @@ def test_measurements_are_refused(read) -> None:
     assert read(table(["cat", "dog", "owl", "2.5"])).annotations.n_classes == 4  # a stray one among words
 
 
+@pytest.mark.slow
 def test_crowdkit_and_cleanlab_take_and_give(read) -> None:
     """crowd-kit's own aggregator reads what goes out, and what goes out comes back."""
     from crowdkit.aggregation import MajorityVote
