@@ -9,6 +9,7 @@ import typer
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from forked import crowdshot
 
 
 def stderr_of(capsys: pytest.CaptureFixture[str], problem: Exception) -> tuple[int, str]:
@@ -83,6 +84,7 @@ def test_an_option_given_twice_is_refused(tmp_path, call, words) -> None:
     assert words[0] in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -95,17 +97,16 @@ def test_an_option_given_twice_is_refused(tmp_path, call, words) -> None:
         ["--o\rut"],
     ],
 )
-def test_control_characters_are_refused_and_escaped(tmp_path, call, monkeypatch, words) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_control_characters_are_refused_and_escaped(tmp_path, words) -> None:
     (tmp_path / "l.csv").write_text(
         "item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
     )
-    done = call("aggregate", *words)
-    assert done.code == 2
-    assert "control character" in done.err
-    assert not any(c in done.out + done.err for c in "\r\x1b\x9b")
+    done = crowdshot(tmp_path, "aggregate", *words)
+    assert done.returncode == 2
+    assert "control character" in done.stderr
+    assert not any(c in done.stdout + done.stderr for c in "\r\x1b\x9b")
     assert [path.name for path in tmp_path.iterdir()] == ["l.csv"]
-    assert ("line endings" in done.err) == words[-1].endswith("\r")
+    assert ("line endings" in done.stderr) == words[-1].endswith("\r")
 
 
 def test_a_column_may_have_a_line_break_in_its_name(tmp_path, call, monkeypatch) -> None:
