@@ -26,7 +26,7 @@ from crowdshot_paper.encoder_plan import Wanted
 from crowdshot_paper.episode_cells import TARGETS, VALIDATION
 from crowdshot_paper.experiments import EXPERIMENTS, SYSTEMS, Experiment, candidate_name
 from crowdshot_paper.store import Piece, Store
-from crowdshot_paper.work import Place, Wants, cells_of, device_name, needed, test_one, train_one
+from crowdshot_paper.work import Place, Wants, cells_of, device_name, needed, remove_checkpoints, test_one, train_one
 
 
 def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
@@ -51,6 +51,7 @@ def run(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str], run_a
         store.note_run({**_about(place, devices), **_size(store, place)})
     with progress("meta-training") as tick:
         run_all(train_one, [(stack, [wanted[one] for one in stack], place) for stack in stacks], devices, tick)
+    remove_checkpoints(encoders.stacks(_wanted(left)), place.work)
     with progress("testing") as tick:
         run_all(test_one, [(piece, left[piece], place) for piece in _in_order(left)], devices, tick)
     for store in stores:
@@ -131,8 +132,11 @@ def expect(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str]) ->
 
 def _encoders(left: Mapping[Piece, Wants], place: Place) -> dict[Wanted, Piece]:
     """Return the encoders that have to be meta-trained, each with a piece that needs it."""
-    wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
-    return {one: piece for one, piece in wanted.items() if not one.file(place.work).exists()}
+    return {one: piece for one, piece in _wanted(left).items() if not one.file(place.work).exists()}
+
+
+def _wanted(left: Mapping[Piece, Wants]) -> dict[Wanted, Piece]:
+    return {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
 
 
 def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:

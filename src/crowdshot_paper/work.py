@@ -78,7 +78,7 @@ def train_stack(
     clean = replace(dataset.pool, crowd_labels=None)
     pool, jobs = _with_noise(clean, jobs, [one.noise for one in stack])
     pool = pool.to(device)
-    checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
+    checkpoint = _checkpoint(stack, work)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     taken = 0
 
@@ -113,6 +113,17 @@ def train_stack(
         }
         for one, encoder in zip(stack, trained, strict=True)
     }
+
+
+def remove_checkpoints(stacks: Iterable[Sequence[Wanted]], work: Path) -> None:
+    """Remove checkpoints of encoders that exist, in case a run was killed between writing these and removing those."""
+    for stack in stacks:
+        if all(one.file(work).exists() for one in stack):
+            _checkpoint(stack, work).unlink(missing_ok=True)
+
+
+def _checkpoint(stack: Sequence[Wanted], work: Path) -> Path:
+    return work / "checkpoints" / f"{stack_name(stack)}.safetensors"
 
 
 def _job(one: Wanted, dataset: Dataset, target: Target, protocol: Protocol) -> Job:

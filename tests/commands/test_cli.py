@@ -1120,6 +1120,11 @@ MORE = "Use a machine with more memory, or fewer annotators or classes"
     [
         (KeyboardInterrupt(), 130, "crowdshot: interrupted.\n"),
         (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            2,
+            "crowdshot: no folder for temporary files can be written to. Is the disk full?\n",
+        ),
+        (
             RuntimeError("odd\nmore"),
             1,
             "crowdshot: this is a bug in crowdshot (RuntimeError: odd).\n"

@@ -1,13 +1,18 @@
 """`crowdshot questions`: long and wide tables and exports, the overview, and bad input."""
 
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from crowdshot import CrowdshotError
+from crowdshot._cli.inputs import LabelFiles
+from crowdshot._cli.questions import run_questions
 from crowdshot.report.question_overview import AskedQuestion, OnQuestion, over_questions
 from forked import crowdshot
 
@@ -226,3 +231,28 @@ def test_a_folder_with_files_is_kept(folder: Path) -> None:
     assert done.returncode == 2
     assert "--overwrite" in done.stderr
     assert [path.name for path in (folder / "results").iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_is_the_old_or_the_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure after the first question changes nothing; otherwise other files in the folders are kept."""
+    labels, out = LabelFiles(paths=[folder / "wide.csv"]), folder / "results"
+    run_questions(labels, out, ["colour", "shape"])
+    (out / "shape" / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    answers = pd.read_csv(folder / "wide.csv")
+    answers.iloc[:40].to_csv(folder / "wide.csv", index=False)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crowdshot.report.question_overview.annotator_rows", full)
+        with pytest.raises(CrowdshotError):
+            run_questions(labels, out, ["colour", "shape"], overwrite=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    result = run_questions(labels, out, ["colour", "shape"], overwrite=True)
+    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert after.keys() == before.keys()
+    assert set(result.files) <= {*after, out / "colour" / "feedback", out / "shape" / "feedback"}
+    assert after[out / "shape" / "consensus.csv"] != before[out / "shape" / "consensus.csv"]
+    assert after[out / "shape" / "notes.txt"] == b"mine"

@@ -112,6 +112,22 @@ def test_a_damaged_vector_is_computed_again(tmp_path):
             assert out in ([0, 1], [0, 0])  # positions are those among the new vectors
 
 
+def test_a_damaged_header_is_noticed(tmp_path):
+    """The same bytes would be other numbers."""
+    with embedding_cache(tmp_path):
+        vectors("a", KEYS[:2], Made())
+        (file,) = (tmp_path / "a").iterdir()
+        whole = file.read_bytes()
+        assert whole.count(b"'<f4'") == 1
+        for other in (b"'>f4'", b"'<i4'"):
+            file.write_bytes(whole.replace(b"'<f4'", other))
+            made = Made()
+            assert vectors("a", KEYS[:2], made) == [0, 1]
+            assert made.asked == [0, 1]
+            for rest in set((tmp_path / "a").iterdir()) - {file}:
+                rest.unlink()
+
+
 def test_an_unwritable_folder_disables_the_cache(tmp_path):
     (tmp_path / "file").write_text("")
     with embedding_cache(tmp_path / "file"):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -749,3 +750,22 @@ def test_a_killed_run_continues(tmp_path, undisturbed, devices):
 
 def test_main_contains_the_papers_methods():
     assert all(method in METHODS for method in IN_MAIN)
+
+
+def test_a_checkpoint_of_finished_encoders_is_removed(tmp_path):
+    """A run may be killed between writing encoders and removing their checkpoint."""
+
+    class One(NamedTuple):
+        name: str
+        source: str = "omniglot"
+
+        def file(self, folder):
+            return folder / self.name
+
+    done, half = [One("a"), One("b")], [One("a"), One("c")]
+    (tmp_path / "checkpoints").mkdir()
+    files = [tmp_path / "checkpoints" / f"{work.stack_name(stack)}.safetensors" for stack in (done, half)]
+    for file in (*files, tmp_path / "a", tmp_path / "b"):
+        file.write_bytes(b"")
+    work.remove_checkpoints([done, half], tmp_path)
+    assert [file.exists() for file in files] == [False, True]

@@ -196,8 +196,13 @@ class Bench:
             relief()
             assert run(self.line(1)) == 0, f"{self.name} does not go on"
             return f"{ENDS[code]}, then {self._found(said_well=True)}"
-        remove_leftovers(self.out)
+        self._remove_leftovers()
         return f"{ENDS[code]}, {self._found(said_well=code == 0)}"
+
+    def _remove_leftovers(self) -> None:
+        """Remove what killed commands left, as the next command does."""
+        for name in filter(None, (self.command.out, self.command.beside)):
+            remove_leftovers(self.out.with_name(name))
 
     def _found(self, said_well: bool) -> str:
         found = contents(self.out)
@@ -212,7 +217,7 @@ class Bench:
         self.as_before()
         codes = sorted(wait() for wait in [start(self.line(1)), start(self.line(0 if not self.command.goes_on else 1))])
         assert codes in ([0, 0], [0, 2]), f"two of {self.name} ended with {codes}"
-        remove_leftovers(self.out)
+        self._remove_leftovers()
         return f"two at once, {self._found(said_well=False)}"
 
 

@@ -115,7 +115,7 @@ def run_aggregate(
     labels = labels.expanded()
     likeliest = _check_outputs(labels, out, annotators, export, top, cost)
     if report is not None:
-        check_folder(report.out, report.overwrite)
+        check_folder(report.written, report.overwrite)
     read, ann, gold, known = _read(labels, method)
     price = None if cost is None else _price(cost, ann)
     with progress("aggregating"):

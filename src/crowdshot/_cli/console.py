@@ -89,6 +89,8 @@ def _stop_unexpected(error: Exception) -> NoReturn:
         _stop(
             2, f"not enough memory ({first_line}).", "Use a machine with more memory, or fewer annotators or classes."
         )
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):  # of Python's tempfile
+        _stop(2, "no folder for temporary files can be written to. Is the disk full?")
     bug = f"this is a bug in crowdshot ({type(error).__name__}: {first_line})."
     _stop(1, bug, "Set CROWDSHOT_DEBUG=1 to see the traceback.")
 

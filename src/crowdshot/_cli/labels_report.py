@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportFolder:
-    """The folder of a report on labels alone."""
+    """The folder of a report on labels alone; it is written to ``beside`` first if a caller replaces ``out`` later."""
 
     out: Path
     overwrite: bool = False
+    beside: Path | None = None
+
+    @property
+    def written(self) -> Path:
+        return self.beside or self.out
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
         people = with_costs(people, result.money)
     with progress("writing files"):
         files = write_label_results(
-            result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
+            result.found.consensus, result.table, people, folder.written, folder.overwrite, read, pages
         )
     do_next = [summary.Recommendation(in_a_terminal(step.text), step.command) for step in steps(found)]
     return files, summary.Review(found.of_kind(), None, do_next, None)

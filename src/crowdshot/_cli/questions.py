@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,11 +26,12 @@ from crowdshot._cli.options import (
     flat,
     input_option,
 )
-from crowdshot.errors import CrowdshotError, Use
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
 
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
+    from crowdshot.io.atomic import Writers
     from crowdshot.report.question_overview import AskedQuestion, QuestionsResult
 
 MOST_QUESTIONS = 100
@@ -70,7 +71,7 @@ def run_questions(
     min_accuracy : float
         The accuracy that an annotator should have.
     """
-    from crowdshot.io.atomic import check_folder
+    from crowdshot.io.atomic import check_folder, write_folder
     from crowdshot.io.file_names import safe_names
     from crowdshot.report.question_overview import QuestionsResult as Overview
     from crowdshot.report.question_overview import over_questions
@@ -85,12 +86,21 @@ def run_questions(
     found: list[AskedQuestion] = []
     files: list[Path] = []
     folders = safe_names(parts, ["index.html", "questions.csv", "annotators.csv"])
-    for (question, chosen), folder in zip(parts.items(), folders, strict=True):
-        asked, written = _aggregate(question, chosen, out, folder, overwrite, min_accuracy)
+
+    def write_question(question: str, folder: str, path: Path) -> None:
+        report = ReportFolder(out / folder, overwrite, beside=path)
+        asked, written = _aggregate(question, parts[question], report, min_accuracy)
         found.append(asked)
-        files += written
-    result = Overview(found, over_questions(found), min_accuracy)
-    return replace(result, files=[*_write_overview(out, result), *files])
+        files.extend(written)
+
+    @cache
+    def overview() -> QuestionsResult:
+        return Overview(found, over_questions(found), min_accuracy)
+
+    writers = {folder: partial(write_question, name, folder) for name, folder in zip(parts, folders, strict=True)}
+    pages = _overview_writers(overview)
+    write_folder(out, {**writers, **pages}, overwrite)
+    return replace(overview(), files=[*(out / name for name in pages), *files])
 
 
 def _parts(labels: LabelFiles, questions: Sequence[str], by: str | None) -> dict[str, LabelFiles]:
@@ -174,36 +184,46 @@ def _read_all(parts: Mapping[str, LabelFiles]) -> None:
 
 
 def _aggregate(
-    question: str, labels: LabelFiles, out: Path, folder: str, overwrite: bool, min_accuracy: float
+    question: str, labels: LabelFiles, report: ReportFolder, min_accuracy: float
 ) -> tuple[AskedQuestion, list[Path]]:
-    """Aggregate a question and write its folder; warnings name it."""
+    """Aggregate a question and write its folder, which keeps its other files; warnings name the question."""
     from crowdshot._cli.aggregate import run_aggregate
+    from crowdshot.io.atomic import link_other_files
     from crowdshot.report.question_overview import asked_question
 
+    if report.out.is_dir():
+        report.written.mkdir()
+        link_other_files(report.out, report.written, ())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        report = ReportFolder(out / folder, overwrite)
         result, _ = run_aggregate(labels, report=report, min_accuracy=min_accuracy)
     if caught:
         note(f"about the question {question!r}:")
     for warning in caught:
+        if isinstance(warning.message, CrowdshotWarning) and warning.message.where:
+            warning.message.where = warning.message.where.replace(str(report.written), str(report.out))
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno, "crowdshot")
-    return asked_question(question, folder, result), [Path(file) for file in result.files]
+    files = [report.out / Path(file).relative_to(report.written) for file in result.files]
+    return asked_question(question, report.out.name, result), files
 
 
-def _write_overview(out: Path, result: QuestionsResult) -> list[Path]:
+def _overview_writers(result: Callable[[], QuestionsResult]) -> Writers:
     import pandas as pd
 
-    from crowdshot.io.atomic import write_files
+    from crowdshot.io.atomic import write_csv
     from crowdshot.report import question_overview as overview
 
-    contents = {
-        out / overview.PAGE: overview.render_questions(result),
-        out / "questions.csv": pd.DataFrame(overview.question_rows(result)),
-        out / "annotators.csv": pd.DataFrame(overview.annotator_rows(result)),
+    def write(text: Callable[[QuestionsResult], str], path: Path) -> None:
+        path.write_text(text(result()), encoding="utf-8", newline="\n")
+
+    def write_rows(rows: Callable[[QuestionsResult], object], path: Path) -> None:
+        write_csv(pd.DataFrame(rows(result())), path)
+
+    return {
+        overview.PAGE: partial(write, overview.render_questions),
+        "questions.csv": partial(write_rows, overview.question_rows),
+        "annotators.csv": partial(write_rows, overview.annotator_rows),
     }
-    write_files(contents.items())
-    return list(contents)
 
 
 @flat

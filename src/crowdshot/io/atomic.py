@@ -363,7 +363,7 @@ def _is_replaceable(target: Path) -> bool:
 
 def _replace_folder(new: Path, target: Path, names: Collection[str]) -> None:
     if target.is_dir():
-        _link_other_files(target, new, names)
+        link_other_files(target, new, names)
         shutil.copystat(target, new)
     old = rename_over(new, target)
     if old is not None:
@@ -373,7 +373,7 @@ def _replace_folder(new: Path, target: Path, names: Collection[str]) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _link_other_files(target: Path, new: Path, names: Collection[str]) -> None:
+def link_other_files(target: Path, new: Path, names: Collection[str]) -> None:
     """Hard-link all files of ``target`` except ``names`` into ``new``; the old folder stays complete until the end."""
 
     def link(source: str, to: str) -> None:

@@ -130,7 +130,11 @@ def _read(home: Path, wanted: set[bytes | None]) -> dict[bytes | None, Floats]:
         with suppress(Exception):  # a damaged file, which may raise anything, is ignored
             present = _heads_in(file)
             places = np.flatnonzero(heads[np.searchsorted(heads, present).clip(max=len(heads) - 1)] == present)
-            table = np.load(file, mmap_mode="r", allow_pickle=False)[places] if len(places) else ()
+            if not len(places):
+                continue
+            table = np.load(file, mmap_mode="r", allow_pickle=False)[places]
+            if table.dtype != _row(*table.dtype["vector"].shape):
+                continue  # a damaged header: numbers would be read in another form
             rows = {row["key"].tobytes(): row for row in table}
             found |= {
                 key: row["vector"] for key, row in rows.items() if key in wanted and row["check"] == _check(key, row)
@@ -153,11 +157,15 @@ def _check(key: bytes, row: Any) -> int:
     return zlib.crc32(row["vector"].tobytes(), zlib.crc32(key))
 
 
+def _row(n_features: int) -> np.dtype[Any]:
+    kinds = (f"V{KEY_SIZE}", ("<f4", (n_features,)), "<u4")
+    return np.dtype(list(zip(FIELDS, kinds, strict=True)))
+
+
 def _write(home: Path | None, rows: dict[bytes, Floats]) -> None:
     if home is None or not rows:
         return
-    kinds = (f"V{KEY_SIZE}", ("<f4", next(iter(rows.values())).shape), "<u4")
-    table = np.empty(len(rows), dtype=list(zip(FIELDS, kinds, strict=True)))
+    table = np.empty(len(rows), dtype=_row(*next(iter(rows.values())).shape))
     table["key"] = [np.void(key) for key in rows]
     table["vector"] = list(rows.values())
     table["check"] = [_check(key, row) for key, row in zip(rows, table, strict=True)]
