@@ -21,7 +21,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from crowdshot import METHODS, ClassPool, Job, embedding_cache, load_encoder, train
-from crowdshot.encoders.encoder_files import START, fresh_encoder, start_as, start_principal
+from crowdshot.encoders.encoder_files import START, fresh_encoder, start_principal
 from crowdshot.methods import CrowdEpisodes
 from crowdshot.training import encoder_scores, simulated_annotators
 from crowdshot.training.episodes import EpisodeShape, draw
@@ -35,6 +35,19 @@ OWN = {
     "drawn": "glyphs-protonet",
     "photographs": "photo-lite0-protonet",
 }  # the encoder that `auto` chooses for such images
+
+
+@torch.no_grad()
+def start_as(module, spec, shipped):
+    """Initialise a single linear layer with the head of a shipped encoder on the same backbone.
+
+    The two heads may standardise the features of the backbone differently; the new weights account for it.
+    """
+    (layer,) = (part for part in module.layers if isinstance(part, torch.nn.Linear))
+    body, head = shipped.module.body, shipped.module.head
+    mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
+    layer.weight.copy_(head.weight * (std / body.std))
+    layer.bias.copy_(head.bias + head.weight @ ((mean - body.mean) / body.std))
 
 
 def from_zip(file, class_of):

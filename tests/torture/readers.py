@@ -223,7 +223,7 @@ def _slice(path: Path) -> None:
     if not _is_chosen(path):
         read = _joined(labels)
         column = {"items.csv": "length", "people.csv": "country"}.get(path.name, "language")
-        group_labels(labels, read, read.annotations, column, items, people)
+        group_labels(labels, read.annotations, column, items, people)
         return
     found, _ = run_slices(labels, by, items, people)
     subgroup_page.render_slices(found)

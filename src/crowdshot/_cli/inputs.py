@@ -21,7 +21,8 @@ from crowdshot.labels.annotations import refuse_many
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
-from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.formats.label_file import LabelFile, LabelsRead
+from crowdshot.labels.formats.label_selection import values_of
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers, merging
 from crowdshot.labels.text_files import read_text_items, texts_of
@@ -142,6 +143,11 @@ class LabelFiles(ReadingOptions):
             refuse_others(gold.values(), self.ordered, str(self.gold))
         warn_new_classes(gold, read, str(self.gold))
         return replace(read, gold=gold)
+
+    def values(self, column: str) -> list[str]:
+        """Return the different values of a column of the files."""
+        files = [LabelFile(path, sheet=self.sheet, skip_bad=self.skip_bad) for path in self.paths]
+        return sorted({value for file in files for value in values_of(file, column)})
 
     def options(self) -> dict[str, Any]:
         """Return the options as typed, for `crowdshot.formatting.command`."""

@@ -373,7 +373,9 @@ def _choose(
 
     ann, askable, price = estimate.annotations, candidates.askable, candidates.price
     history = estimate.labels.history.of(ann.annotators)
-    parts = yes_no_questions(ann, estimate.probabilities, estimate.labels.several)
+    parts = [(ann, estimate.probabilities)]
+    if estimate.labels.several:
+        parts = yes_no_questions(ann, estimate.probabilities)
     p = asking.at_once([posterior for _, posterior in parts])
     confusion = asking.at_once([asking.expected_confusion(*part, history) for part in parts])
     if most is None:

@@ -146,12 +146,8 @@ def _recognised(labels: LabelFiles) -> list[str]:
 
 
 def _values(labels: LabelFiles, by: str) -> list[str]:
-    from crowdshot.labels.formats.label_file import LabelFile
-    from crowdshot.labels.formats.label_selection import values_of
-
     try:
-        files = [LabelFile(path, sheet=labels.sheet, skip_bad=labels.skip_bad) for path in labels.paths]
-        return sorted({value for file in files for value in values_of(file, by)})
+        return labels.values(by)
     except CrowdshotError as error:
         if error.argument == "batch":
             error.argument = "by"

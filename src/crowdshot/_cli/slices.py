@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
     from crowdshot.io.cells import Positions
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.report.subgroup_page import Slices
 
 # "\b" keeps the line breaks
@@ -59,7 +58,7 @@ def run_slices(
     labels = labels.expanded()
     read = labels.read()
     ann, _ = gold_labels.hold(gold_labels.join(read.annotations, read.gold), read.gold)
-    grouped = [(column, *group_labels(labels, read, ann, column, items, people)) for column in by]
+    grouped = [(column, *group_labels(labels, ann, column, items, people)) for column in by]
     with progress("aggregating"):
         posterior = aggregate_labels(read, ann, gold=read.gold or None).consensus.probabilities
     if not isinstance(posterior, np.ndarray):
@@ -74,7 +73,7 @@ def run_slices(
 
 
 def group_labels(
-    labels: LabelFiles, read: LabelsRead, ann: Annotations, column: str, items: Path | None, people: Path | None
+    labels: LabelFiles, ann: Annotations, column: str, items: Path | None, people: Path | None
 ) -> tuple[list[str], Positions]:
     """Return the values of a column, and the position of each label's value (L,), -1 for none.
 
@@ -123,13 +122,10 @@ def _column(path: Path, role: str, column: str) -> dict[str, str] | None:
 
 def _in_labels(labels: LabelFiles, column: str) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
     """Return the values of a column of the label files, and ``{(item, annotator): {value: label}}``."""
-    from crowdshot.labels.formats.label_file import LabelFile
-    from crowdshot.labels.formats.label_selection import values_of
     from crowdshot.labels.subgroups import MOST_GROUPS
 
     try:
-        files = [LabelFile(path, sheet=labels.sheet, skip_bad=labels.skip_bad) for path in labels.paths]
-        values = sorted({value for file in files for value in values_of(file, column)})
+        values = labels.values(column)
         if not 2 <= len(values) <= MOST_GROUPS:
             return values, {}  # compare_groups explains it
         of_pair: dict[tuple[str, str], dict[str, str]] = {}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from crowdshot.classifier.fit_results import Results, without_items
+from crowdshot.classifier.fit_results import OldNames, Results, move_to_settings, without_items
 from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     FittedModel,
@@ -28,7 +28,6 @@ from crowdshot.classifier.learner_contract import (
     known_of,
     whole_weights,
 )
-from crowdshot.classifier.old_names import OldNames, move_to_settings
 from crowdshot.classifier.predictor import (
     BaseEstimator,
     ClassifierMixin,

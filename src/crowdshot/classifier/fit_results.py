@@ -1,8 +1,10 @@
-"""Provide the fitted attributes of `CrowdClassifier` about its items and annotators, and find outliers."""
+"""Provide the fitted attributes of `CrowdClassifier` about its items and annotators, and old names of attributes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -10,11 +12,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.learner_contract import (
+    ARGUMENTS,
     FittedModel,
     SideInformation,
     posterior_of,
 )
 from crowdshot.errors import CrowdshotError, Use
+from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, Positions, as_index
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
@@ -30,6 +34,7 @@ NEIGHBOURS = 10  # of an item, whose mean distance is its oddness
 FAR = 3.5  # robust standard deviations above the median (Iglewicz and Hoaglin, 1993)
 USUAL = 1.4826  # median absolute deviations in a standard deviation of a normal distribution
 LEAST = 1e-12  # lower limit of distances
+IDENTITY = "identity"  # the default covariance
 
 
 class Results:
@@ -162,3 +167,74 @@ def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFram
         }
     )
     return table.sort_values("oddness", ascending=False, kind="stable", ignore_index=True)
+
+
+# ---- names of versions 0.1 and 0.2, which warn until 0.4 ----
+
+
+def move_to_settings(clf: Any, arguments: Mapping[str, Any]) -> None:
+    """Move arguments of the mixture to ``settings``; "auto" was the mixture if one of them was set."""
+    unknown = sorted(arguments.keys() - set(ARGUMENTS))
+    if unknown:
+        raise TypeError(f"CrowdClassifier got an unexpected keyword argument {unknown[0]!r}")
+    found = {name: value for name, value in arguments.items() if value is not None}
+    if found.get("covariance") == IDENTITY:
+        del found["covariance"]
+    if found:
+        clf.settings = {**(clf.settings or {}), **found}
+        clf.method = "ours" if clf.method == "auto" else clf.method
+        advice = f"use method={clf.method!r} and settings={clf.settings!r}"
+    else:
+        advice = "leave out what has its default value"
+    many = len(arguments) > 1
+    warnings.warn(
+        f"the argument{'s' * many} {listing(arguments)} will be removed in version 0.4; {advice}.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} {new} and will be removed in version 0.4.", FutureWarning, stacklevel=3)
+
+
+class OldNames:
+    """Old names of attributes, and old parameters of `set_params`."""
+
+    @property
+    def belief_(self) -> Any:
+        """Deprecated name of `label_proba_`."""
+        _warn("belief_", "was renamed to label_proba_")
+        return getattr(self, "label_proba_")  # noqa: B009
+
+    @property
+    def fit_(self) -> Any:
+        """Deprecated: the fitted model is private."""
+        _warn("fit_", "is private")
+        return getattr(self, "_model")  # noqa: B009
+
+    @property
+    def shift_(self) -> Any:
+        """Deprecated: embeddings enter the model as (x - shift) * factor."""
+        _warn("shift_", "is private")
+        return getattr(self, "_shift")  # noqa: B009
+
+    @property
+    def factor_(self) -> Any:
+        """Deprecated: embeddings enter the model as (x - shift) * factor."""
+        _warn("factor_", "is private")
+        return getattr(self, "_factor")  # noqa: B009
+
+    @property
+    def reader_(self) -> Any:
+        """Deprecated: use `embed`."""
+        _warn("reader_", "is private")
+        return getattr(self, "_reader")  # noqa: B009
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the constructor."""
+        moved = {name: params.pop(name) for name in ARGUMENTS if name in params}
+        super().set_params(**params)  # type: ignore[misc]  # of BaseEstimator
+        if moved:
+            move_to_settings(self, moved)
+        return self

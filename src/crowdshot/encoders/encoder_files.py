@@ -339,20 +339,6 @@ def start_principal(module: MLP, features: Tensor, norm: float) -> None:
     layer.bias.copy_(-components @ mean)
 
 
-@torch.no_grad()
-def start_as(module: MLP, spec: FeatureInput, shipped: Encoder) -> None:
-    """Initialise a single linear layer with the head of a shipped encoder on the same backbone.
-
-    The two heads may standardise the features of the backbone differently; the new weights account for it.
-    """
-    assert isinstance(shipped.module, networks.Lite0)
-    (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
-    body, head = shipped.module.body, shipped.module.head
-    mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
-    layer.weight.copy_(head.weight * (std / body.std))
-    layer.bias.copy_(head.bias + head.weight @ ((mean - body.mean) / body.std))
-
-
 def on_backbone(encoder: Encoder) -> Encoder:
     """Return an encoder of images from a linear layer that was trained on the features of EfficientNet-Lite0."""
     assert isinstance(encoder.module, MLP)

@@ -62,9 +62,7 @@ def aggregate_sets(
     return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0), annotations=ann), yes
 
 
-def yes_no_questions(
-    ann: Annotations, posterior: NDArray[np.float64], several: bool = True
-) -> list[tuple[Annotations, NDArray[np.float64]]]:
+def yes_no_questions(ann: Annotations, posterior: NDArray[np.float64]) -> list[tuple[Annotations, NDArray[np.float64]]]:
     """Split answers that name several labels into one yes/no question per label.
 
     Parameters
@@ -72,16 +70,12 @@ def yes_no_questions(
     ann : Annotations
     posterior : array of shape (N, S)
         Probabilities of the S sets.
-    several : bool
-        Whether answers name several labels. If not, the only question is ``(ann, posterior)``.
 
     Returns
     -------
     list of (Annotations, array of shape (N, 2))
         The answers to each question and the probabilities of no and yes.
     """
-    if not several:
-        return [(ann, posterior)]
     member = members(ann.classes, names_of(ann.classes))
     yes = (posterior @ member).clip(0, 1)
     return [(_question(ann, member[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]

@@ -140,7 +140,7 @@ class LabelStatistics(NamedTuple):
     n_pairs: Array  # (N,) classes that the item may have
 
 
-def crowd_sums(xp: Any, total: Total, p: Problem) -> CrowdSums:
+def crowd_sums(total: Total, p: Problem) -> CrowdSums:
     K, G, R = p.n_classes, p.n_crowds, p.n_annotators
     n_i, votes = total(p.weight, p.item, p.n_items), p.sum_at_label(total, p.weight)
     share, paired = _agreeing_share(p, n_i, votes)
@@ -327,18 +327,18 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
     A score is log p(class | labels) up to a constant for each item. ``total`` is the sum by index of ``xp``.
     """
     p = problem
-    crowd = describe_crowd(xp, total, p, crowd_sums(xp, total, p))
+    crowd = describe_crowd(xp, total, p, crowd_sums(total, p))
     statistics = label_statistics(xp, total, p, crowd)
     scores: list[Array] = []
     for step in range(n_rounds(network)):
         posterior = posterior_from(xp, total, p, scores[-1] if scores else statistics.log_vote)
-        this = round_of(xp, total, p, network, step, crowd, count(xp, total, p, statistics, posterior))
+        this = round_of(xp, total, p, network, step, crowd, count(total, p, statistics, posterior))
         items = score_items(xp, total, p, statistics, posterior, this)
         scores.append(temper(xp, total, p, statistics, items, this, gold_excess(xp, total, p, items)))
     return [score.reshape(-1) for score in (*scores, pool(xp, total, p, statistics, scores[-1]))]
 
 
-def count(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, posterior: Array) -> Counts:
+def count(total: Total, p: Problem, statistics: LabelStatistics, posterior: Array) -> Counts:
     labelled = p.of_item(p.one * (statistics.n_i > 0))
     sizes = p.sum_of_class(total, posterior * labelled)
     if p.named is None:

@@ -120,8 +120,8 @@ class Rounds:
 
     def see(self, part: Part) -> CrowdSums:
         if not self.sizes.sparse:
-            return crowd_sums(np, total, self._problem(part))
-        return added(crowd_sums(np, total, p) for p in (self._empty, *(piece.problem for piece in self._pieces(part))))
+            return crowd_sums(total, self._problem(part))
+        return added(crowd_sums(total, p) for p in (self._empty, *(piece.problem for piece in self._pieces(part))))
 
     def count_votes(self, part: Part, crowd: Crowd) -> Counts:
         def votes(piece: Piece) -> tuple[LabelStatistics, Floats]:
@@ -168,7 +168,7 @@ class Rounds:
             posterior = posterior_from(np, total, piece.problem, score)
             found.append(posterior.ravel())
             if self.sizes.sparse:
-                counts[0] = added([counts[0], label_model.count(np, total, piece.problem, statistics, posterior)])
+                counts[0] = added([counts[0], label_model.count(total, piece.problem, statistics, posterior)])
         part.kept[f"posterior-{step}"] = whole = np.concatenate(found)
         return counts[0] if counts else self._count_dense(part, whole.reshape(-1, self.sizes.classes))
 
@@ -211,8 +211,8 @@ class Rounds:
         )
 
     def _no_counts(self) -> Counts:
-        statistics = label_statistics(np, total, self._empty, self._crowd(crowd_sums(np, total, self._empty)))
-        return label_model.count(np, total, self._empty, statistics, np.empty(0))
+        statistics = label_statistics(np, total, self._empty, self._crowd(crowd_sums(total, self._empty)))
+        return label_model.count(total, self._empty, statistics, np.empty(0))
 
     @cached_property
     def _empty(self) -> Problem:

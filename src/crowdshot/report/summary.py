@@ -579,10 +579,9 @@ def _annotators(table: AnnotatorTable, n: int, truth_used: bool) -> str:
     below = f"below {100 * table.min_accuracy:g} %"
     head = (_short(column), "labels", "accuracy", "90 % interval", below, "most confused (true → chosen)")
     text = align_columns([head, *rows])
-    more = n - len(worst)
     if n == 1:
         return text if truth_used else f"{text}\n{SINGLE_ANNOTATOR}"
-    return text + (f"\n… and {more:,} more who are less likely below {100 * table.min_accuracy:g} %" if more else "")
+    return text + (f"\n… and {n - len(worst):,} more who are less likely {below}" if n > len(worst) else "")
 
 
 def _files(files: Iterable[str]) -> str:

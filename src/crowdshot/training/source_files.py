@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import torch
@@ -125,20 +125,15 @@ def _open(archive: zipfile.ZipFile, name: str) -> Image.Image:
         ) from None
 
 
-class _zip_errors:  # noqa: N801
+@contextmanager
+def _zip_errors(path: Path) -> Iterator[None]:
     """Turn exceptions of zipfile into a CrowdshotError about the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, CrowdshotError):  # codecs raise errors of their own
-            raise CrowdshotError(
-                f"is damaged or encrypted ({error})", where=shown(self.path), expected="a zip file"
-            ) from None
+    try:
+        yield
+    except CrowdshotError:
+        raise
+    except Exception as error:  # codecs raise errors of their own
+        raise CrowdshotError(f"is damaged or encrypted ({error})", where=shown(path), expected="a zip file") from None
 
 
 def _from_files(

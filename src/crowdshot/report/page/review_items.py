@@ -223,7 +223,7 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = yes_no_questions(ann, basis.posterior, basis.several)
+    parts = yes_no_questions(ann, basis.posterior) if basis.several else [(ann, basis.posterior)]
     posterior = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     can = useful_questions(basis.judged)
