@@ -15,6 +15,7 @@ from crowdshot._cli.options import (
     Cost,
     FromText,
     Labels,
+    Page,
     ReadingOptions,
     as_names,
     flat,
@@ -156,7 +157,7 @@ def judges(
     out: Annotated[
         Path | None, output_option("--out", metavar="FILE.csv", help="Also write a row for each model.")
     ] = None,
-    page: Annotated[Path | None, output_option("--page", metavar="FILE.html", help="Also write a page.")] = None,
+    page: Page = None,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,

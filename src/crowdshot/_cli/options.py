@@ -446,6 +446,7 @@ Cost = Annotated[
     ),
 ]
 Copies = Annotated[bool, output_option("--copies", help="Export copies of images instead of links.")]
+Page = Annotated[Path | None, output_option("--page", metavar="FILE.html", help="Also write a page.")]
 Checkpoint = Annotated[
     Path | None, output_option(metavar="FILE", help="The file that stores progress (default: a file next to --out).")
 ]

@@ -53,6 +53,20 @@ def as_record(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
+def as_list(value: Any, place: str) -> list[Any]:
+    """Return a list, which is empty for None."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a list")
+    return value
+
+
+def as_records(value: Any, place: str) -> list[dict[str, Any]]:
+    """Return a list of records, which is empty for None."""
+    return [as_record(each, place) for each in as_list(value, place)]
+
+
 def _loads(text: str) -> Any:
     value = json.loads(text)
     if ZERO.search(text):

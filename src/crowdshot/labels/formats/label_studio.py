@@ -17,14 +17,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
-from crowdshot.io.json_text import as_record
+from crowdshot.io.json_text import as_list, as_record, as_records
 from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import (
@@ -126,13 +126,13 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
         number = text(record.fields.get("id"))
         place = f"{file.name}, task {number}" if number else record.place
         task = _task(place, record.fields.get("id"), as_record(record.fields.get("data"), f"{place}, data"))
-        for annotation in _dicts(record.fields.get("annotations"), f"{place}, annotations"):
+        for annotation in as_records(record.fields.get("annotations"), f"{place}, annotations"):
             where = f"{place}, annotation {text(annotation.get('id')) or len(task.answers) + 1}"
             if annotation.get("was_cancelled") is True:
                 task.cancelled += 1
                 continue
             answers: dict[str, list[Any]] = {}
-            for result in _dicts(annotation.get("result"), f"{where}, result"):
+            for result in as_records(annotation.get("result"), f"{where}, result"):
                 kind, tag = (text(result.get(name)) or "" for name in ("type", "from_name"))
                 if kind == "choices":
                     to_names.setdefault(tag, text(result.get("to_name")) or "")
@@ -141,7 +141,7 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
                     other_types.add(kind)
             when, duration = (text(annotation.get(name)) or "" for name in ("updated_at", "lead_time"))
             task.answers.append((where, user_of(annotation.get("completed_by")), when, duration, dict(answers)))
-        left_out["drafts"] += len(_list(record.fields.get("drafts"), f"{place}, drafts"))
+        left_out["drafts"] += len(as_list(record.fields.get("drafts"), f"{place}, drafts"))
         tasks.append(task)
     if other_types and not to_names:
         raise CrowdshotError(
@@ -172,7 +172,7 @@ def _choices(value: Any, place: str) -> list[Any]:
     value = as_record(value, f"{place}, value")
     if REGION & set(value):
         raise CrowdshotError("is a label of a region", where=place, expected="a label of the whole item")
-    return _list(value.get("choices"), f"{place}, choices")
+    return as_list(value.get("choices"), f"{place}, choices")
 
 
 def user_of(user: Any) -> str:
@@ -180,18 +180,6 @@ def user_of(user: Any) -> str:
     if isinstance(user, dict):
         return text(user.get("email")) or text(user.get("id")) or ""
     return text(user) or ""
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a list")
-    return value
-
-
-def _dicts(value: Any, place: str) -> Iterator[dict[str, Any]]:
-    return (as_record(part, place) for part in _list(value, place))
 
 
 # ---- JSON_MIN, CSV, TSV ---------------------------------------------------------------------------------------------

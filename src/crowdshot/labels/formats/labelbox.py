@@ -14,7 +14,7 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
-from crowdshot.io.json_text import as_record
+from crowdshot.io.json_text import as_list, as_record
 from crowdshot.labels.columns import ColumnsInput
 from crowdshot.labels.formats.label_file import UNLABELLED_TASKS, Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.question_choice import Answered, choose, explicit_columns, gather_answers
@@ -86,14 +86,14 @@ def _check(file: LabelFile, answered: list[Answered], objects: int) -> None:
 
 def _labels(projects: Any, place: str) -> Iterator[dict[str, Any]]:
     for project in as_record(projects or {}, place).values():
-        for label in _list(as_record(project, place).get("labels"), f"{place}, 'labels'"):
+        for label in as_list(as_record(project, place).get("labels"), f"{place}, 'labels'"):
             yield as_record(label, f"{place}, 'labels'")
 
 
 def _questions(classifications: Any, place: str, depth: int = 0) -> Iterator[tuple[str, Any, bool]]:
     """Yield the name and the answer of each question, and whether the answer is a text."""
     where = f"{place}, 'classifications'"
-    for each in _list(classifications, where):
+    for each in as_list(classifications, where):
         question = as_record(each, where)
         name = text(question.get("name")) or text(question.get("value")) or ""
         answers = question.get("checklist_answers", question.get("radio_answer"))
@@ -105,14 +105,6 @@ def _questions(classifications: Any, place: str, depth: int = 0) -> Iterator[tup
         for part in records:
             if depth < DEEPEST:
                 yield from _questions(part.get("classifications"), place, depth + 1)
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a list")
-    return value
 
 
 FORMAT = Format(recognises, read)

@@ -15,7 +15,7 @@ from typing import Any
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
-from crowdshot.io.json_text import as_record
+from crowdshot.io.json_text import as_record, as_records
 from crowdshot.io.tables import Record, Table
 from crowdshot.labels.columns import find_columns, plain
 from crowdshot.labels.formats.label_file import LabelFile, distinct_names
@@ -167,24 +167,16 @@ def _coordinates(table: Table, columns: Mapping[str, str]) -> tuple[tuple[str, .
 # ---- exports of tools ----------------------------------------------------------------------------------------------
 
 
-def _records(value: Any, place: str) -> list[dict[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a list")
-    return [as_record(each, place) for each in value]
-
-
 def _label_studio(record: Record, annotator: str) -> Iterator[Region]:
     """Yield the rectangles and text spans of a task; rectangles are in percent of the image."""
     data = as_record(record.fields.get("data"), f"{record.place}, data")
     item = text(next(filter(is_picture, data.values()), record.fields.get("id"))) or ""
-    for annotation in _records(record.fields.get("annotations"), f"{record.place}, annotations"):
+    for annotation in as_records(record.fields.get("annotations"), f"{record.place}, annotations"):
         if annotation.get("was_cancelled") is True:
             continue
         who = user_of(annotation.get("completed_by")) or annotator
         yield Region(item, who, "", ())
-        for result in _records(annotation.get("result"), f"{record.place}, result"):
+        for result in as_records(annotation.get("result"), f"{record.place}, result"):
             kind, value = result.get("type"), as_record(result.get("value") or {}, f"{record.place}, value")
             labels = value.get(kind) if isinstance(kind, str) else None
             label = labels[0] if isinstance(labels, list) and labels else None
@@ -217,7 +209,8 @@ def _doccano(record: Record, annotator: str) -> Iterator[Region]:
 
 def _coco(record: Record, annotator: str) -> Iterator[Region]:
     images, annotations, categories = (
-        _records(record.fields.get(name), f"{record.place}, {name}") for name in ("images", "annotations", "categories")
+        as_records(record.fields.get(name), f"{record.place}, {name}")
+        for name in ("images", "annotations", "categories")
     )
     items = {text(each.get("id")): text(each.get("file_name")) or text(each.get("id")) or "" for each in images}
     names = {text(each.get("id")): each.get("name") for each in categories}
