@@ -39,6 +39,15 @@ def apart(name: Any, longest: int = 60) -> str:
     return f"\N{FIRST STRONG ISOLATE}{clean(name, longest)}\N{POP DIRECTIONAL ISOLATE}"
 
 
+def named_annotator(name: Any) -> str:
+    """Return the name of an annotator for a sentence; a number alone could be read as a count.
+
+    >>> in_a_terminal(named_annotator("Ann")), in_a_terminal(named_annotator("7"))
+    ('Ann', 'annotator 7')
+    """
+    return f"annotator {apart(name)}" if str(name).isdigit() else apart(name)
+
+
 def in_a_terminal(text: str) -> str:
     """Remove the marks of `apart`, which terminals show as boxes."""
     return text.replace("\N{FIRST STRONG ISOLATE}", "").replace("\N{POP DIRECTIONAL ISOLATE}", "")

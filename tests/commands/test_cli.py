@@ -665,6 +665,7 @@ def test_predict_in_pieces_writes_the_same(models: Path, tmp_path: Path, call, m
 
 def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -> None:
     features, photos = ("--features", models / "features.csv"), ("--images", models / "photos")
+    assert str(models / "by-features" / "model.safetensors") in call("predict", models / "by-features", *features).err
     narrow = tmp_path / "narrow.csv"
     narrow.write_text("image,x,y\na,1,2\n")
     by_features, by_images = (models / name / "model.safetensors" for name in ("by-features", "by-images"))

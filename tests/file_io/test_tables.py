@@ -99,7 +99,8 @@ def test_numbers(data: bytes) -> None:
         (b";;\n;;\n", "t.csv has only empty cells"),
         (b"PAR1 and so on", "t.csv is damaged"),
         (b"[1, 2]", "JSON array"),
-        (b"<html><table><tr><td>item", "t.csv is HTML or XML, expected a table"),
+        (b"<html><table><tr><td>item", "t.csv is HTML or XML, expected a table. Save the sheet"),
+        (b'<?xml version="1.0"?>\n<annotations>', "t.csv is HTML or XML, expected a table. Export labels .* COCO"),
         (b"\n\na,b\n1,2\n", "t.csv, row 1 is blank, expected the names"),
         (b"only one column\n1\n2\n", "t.csv has one column, 'only one column'"),
         (

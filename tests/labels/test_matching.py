@@ -7,17 +7,10 @@ import pandas as pd
 import pytest
 
 from crowdshot import read_labels
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import (
-    annotations_of,
-    match_files,
-    named_like,
-    named_otherwise,
-    names_of,
-    rows_of,
-    same_files,
-)
+from crowdshot.labels.item_names import file_name, named_otherwise, same_files
+from crowdshot.labels.matching import annotations_of, match_files, named_like, names_of, rows_of
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
 
@@ -241,6 +234,10 @@ def test_names_that_mean_different_images(names):
         ([["a", "b", "A"]], []),
         ([["a", "b"], ["A", "b"]], []),  # both use b, so a and A are different
         ([["a", "b"], ["b", "c"], ["c", "A"], ["B", "d"]], [["b", "B"]]),  # the first three match each other
+        ([["/data/upload/3/3f2a1b9c-7.png", "/data/upload/3/3f2a1b9d-8.png"], ["a/7.png"], ["https://host/b/7.png?key=1"]],
+         [["/data/upload/3/3f2a1b9c-7.png", "a/7.png", "https://host/b/7.png?key=1"]]),
+        ([["https://host/a/1.jpg"], ["https://host/b/1.jpg"]], []),
+        ([["https://host/a/7"], ["b/7"]], []),  # ids, not files
         ([["text " + "and/or " * 500], ["Text " + "and/or " * 500]],
          [["text " + "and/or " * 500, "Text " + "and/or " * 500]]),
     ],
@@ -257,3 +254,49 @@ def test_items_with_different_spellings_in_two_files_are_reported(tmp_path):
     told = r"The items 'IMG_1.jpg', 'img_1.jpg' and 'photos/IMG_1.jpg' are read as three different items"
     with pytest.warns(UserWarning, match=told):
         assert read_labels([tmp_path / f"{name}.csv" for name in ("ann", "bob", "cy")]).annotations.n_items == 6
+
+
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ("a/b/7.png", "7.png"),
+        ("a\\7.PNG", "7.PNG"),
+        ("https://host/a/my%20cat.jpg?key=1#x", "my cat.jpg"),
+        ("/data/local-files/?d=photos/7.png", "7.png"),
+        ("/data/upload/3/3f2a1b9c-7.png", "7.png"),
+        ("/data/upload/3/20260304-7.png", "7.png"),
+        ("a/3f2a1b9c-7.png", "3f2a1b9c-7.png"),  # no upload
+        ("3/4", "3/4"),
+        ("and/or 3.5", "and/or 3.5"),
+        ("https://host/7", "https://host/7"),
+    ],
+)
+def test_name_of_the_file(item, name):
+    assert file_name(item) == name
+    assert file_name(name) == name
+
+
+def test_items_of_three_tools_by_file_name(tmp_path):
+    upload = "/data/upload/3/3f2a1b9{}-{}.png"
+    written = {
+        "ann": "".join(f"{upload.format(n, n)},cat\n" for n in range(3)),
+        "bob": "".join(f"batch/{n}.png,cat\n" for n in range(3)),
+        "cy": "".join(f"https://host/x/{n}.png,dog\n" for n in range(3)),
+    }
+    for name, rows in written.items():
+        (tmp_path / f"{name}.csv").write_text("item,label\n" + rows)
+    files = [tmp_path / f"{name}.csv" for name in written]
+    with pytest.warns(CrowdshotWarning) as caught:
+        assert read_labels(files).annotations.n_items == 9
+    assert caught[0].message.hint.arguments == {"file_names": True}
+    read = read_labels(files, file_names=True)
+    assert read.annotations.items.tolist() == ["0.png", "1.png", "2.png"]
+    assert read.annotations.to_matrix().tolist() == [[0, 0, 1]] * 3
+    files[1].write_text("item,label\na/0.png,cat\nb/0.png,dog\n")
+    with pytest.raises(CrowdshotError) as error:
+        read_labels(files, file_names=True)
+    assert (error.value.argument, error.value.found) == ("file_names", ["a/0.png", "b/0.png"])
+    signed = [f"https://host/0.png?key={n},ann,{label},2026-03-0{3 - n}" for n, label in ((1, "cat"), (2, "dog"))]
+    files[1].write_text("\n".join(["item,annotator,label,time", *signed]))
+    with pytest.warns(CrowdshotWarning, match="newest"):
+        assert read_labels(files[1], file_names=True).annotations.to_frame()["label"].tolist() == ["cat"]

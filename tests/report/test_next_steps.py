@@ -149,7 +149,7 @@ def test_talk_to_people_below_the_minimum_without_a_flag():
     assert weak.flag is None
     assert weak.high < 0.7
     talk = next(step for step in steps(found) if step.key == "talk")
-    assert talk.text == f"Talk to \u20685\u2069 ({percent(weak.accuracy)} correct)."
+    assert talk.text == f"Talk to annotator \u20685\u2069 ({percent(weak.accuracy)} correct)."
     found, _, _ = report_on(basis, min_accuracy=0.3)
     assert "talk" not in [step.key for step in steps(found)]
 

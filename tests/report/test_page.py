@@ -109,7 +109,7 @@ def test_the_answer_comes_first_and_in_words():
     interval = spread(weakest.low, weakest.high)
     correct = f"{percent(weakest.accuracy)} 3 correct (90 % interval {interval}, 80 labels)".replace("\u00a0", " ")
     assert f"Weakest annotator {correct}; spammer-like" in page.text
-    assert "Talk to \u20683\u2069 (spammer-like)." in page.text
+    assert "Talk to annotator \u20683\u2069 (spammer-like)." in page.text
     assert "Left out: 3 cancelled annotations." in page.text
     assert (
         "Of 3 labelled items with a known true label, 2 would be correct without it (90 % interval 24–94" in page.text

@@ -59,6 +59,7 @@ NOT_IN_ENGINES = (
     "skip_bad",
     "since",
     "batch",
+    "file_names",
 )  # reading options engines do not support
 
 

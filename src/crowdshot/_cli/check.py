@@ -127,8 +127,12 @@ def _command(labels: LabelFiles, texts: Path | None) -> str:
 
 def _merging(found: Diagnosis, names: Path | None, rename: Path | None) -> dict[str, Any]:
     """Return the options that merge names: the files that were written, or the names."""
+    from crowdshot.errors import Use
+
     files = {"names": names, "rename": rename}
     suggested = found.suggestions
+    if any("file_names" in note.hint.arguments for note in found.notes if isinstance(note.hint, Use)):
+        suggested["file_names"] = True
     if rename is not None:
         suggested.pop("merge_case", None)
     return {**suggested, **{name: file for name, file in files.items() if file is not None}}

@@ -23,6 +23,7 @@ from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelFile, LabelsRead
 from crowdshot.labels.formats.label_selection import values_of
+from crowdshot.labels.item_names import file_name
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers, merging
 from crowdshot.labels.text_files import read_text_items, texts_of
@@ -117,12 +118,12 @@ class LabelFiles(ReadingOptions):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `read_labels`."""
-        names = (*READ, "names", "ordered", "categories", "leave_out")
+        names = (*READ, "names", "ordered", "categories", "leave_out", "file_names")
         return {name: getattr(self, name) for name in names if name != "paths"}
 
     @property
     def naming(self) -> Naming:
-        fields = ("rename", "merge_case", "names", "multi_label", "ordered", "categories", "leave_out")
+        fields = ("rename", "merge_case", "names", "multi_label", "ordered", "categories", "leave_out", "file_names")
         return Naming(**{name: getattr(self, name) for name in fields})
 
     def parts(self) -> list[LabelsRead]:
@@ -139,6 +140,7 @@ class LabelFiles(ReadingOptions):
         if self.gold is None:
             return read
         gold = gold_labels.read(self.gold, read.annotations.columns, read.spelling)
+        gold = {file_name(str(item)): label for item, label in gold.items()} if self.file_names else gold
         if self.ordered:
             refuse_others(gold.values(), self.ordered, str(self.gold))
         warn_new_classes(gold, read, str(self.gold))

@@ -561,6 +561,13 @@ class ReadingOptions:
         FromText(partial(as_names, "leave_out")),
         reading_option("--leave-out", metavar="NAME,…", help="Annotators whose labels are ignored."),
     ] = ()
+    file_names: Annotated[
+        bool,
+        reading_option(
+            "--file-names",
+            help="Identify items by file name: photos/1.png, https://host/1.png and an uploaded 1.png are one item.",
+        ),
+    ] = False
     skip_bad: SkipBad = False
     gold: Annotated[
         Path | None,

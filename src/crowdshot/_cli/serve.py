@@ -163,6 +163,8 @@ def _check_files(labels: LabelFiles, model: Path | None) -> LabelFiles:
     if model is not None and not model.is_file():
         expected = "a file that `crowdshot adapt` wrote"
         raise CrowdshotError(f"is {shown(model)}", argument="model", found=model, expected=expected)
+    if labels.file_names:
+        raise CrowdshotError("is not supported by the service, whose tools name items", argument="file_names")
     labels = replace(labels, paths=[file for path in labels.paths for file in _files(path)])
     labels.naming.check()
     return labels

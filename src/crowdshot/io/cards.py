@@ -122,7 +122,9 @@ def _read(
     expected = f"{_with_article(kind)} saved by crowdshot"
     try:
         if source.is_dir():
-            raise CrowdshotError("is a folder", where=source, expected=f"{_with_article(kind)} file")
+            inside = source / "model.safetensors"
+            hint = f"Did you mean {inside}?" if kind == "classifier" and inside.is_file() else None
+            raise CrowdshotError("is a folder", where=source, expected=f"{_with_article(kind)} file", hint=hint)
         if not source.is_file():
             raise CrowdshotError("does not exist", where=source, expected=f"{_with_article(kind)} file")
         with source.open("rb") as file:

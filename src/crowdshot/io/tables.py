@@ -356,10 +356,10 @@ def parse_table(data: bytes, name: str, rows_before: int = 0, skip_bad: bool = F
     start = text[:SAMPLE].lstrip()[:1]
     if start == "{":
         return _parse_json_lines(text, name, rows_before)
-    if re.match(r"\s*<(!doctype|html|table|\?xml)", text[:SAMPLE], re.IGNORECASE):
-        raise CrowdshotError(
-            "is HTML or XML", where=name, expected="a table", hint='Save the sheet as .xlsx or "CSV UTF-8"'
-        )
+    if markup := re.match(r"\s*<(!doctype|html|table|\?xml)", text[:SAMPLE], re.IGNORECASE):
+        page = 'Save the sheet as .xlsx or "CSV UTF-8"'
+        hint = "Export labels as a table, and boxes as COCO" if markup[1] == "?xml" else page
+        raise CrowdshotError("is HTML or XML", where=name, expected="a table", hint=hint)
     if start == "[":
         raise CrowdshotError("is a JSON array", where=name, expected="CSV, JSON lines (one record per line) or Parquet")
     cells, rows, separator, n_ragged = parse_separated(text, name, rows_before, skip_bad)

@@ -9,35 +9,25 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
-from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, Positions, as_index, fold, ordered, positions, unique_ids
 from crowdshot.io.dataframes import to_pandas
-from crowdshot.io.file_names import PICTURES, strings_in
+from crowdshot.io.file_names import strings_in
 from crowdshot.labels.annotations import Annotations, categories_order, warn_alphabetical_order
 from crowdshot.labels.columns import Columns, find_columns
+from crowdshot.labels.item_names import plainer
 from crowdshot.labels.wide_tables import wide_table
 
-PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # prefix of files uploaded to Label Studio
-UPLOADS = re.compile(r"(^|/)upload/\d+$")  # their folder, one per project
-ADDED = re.compile(
-    r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$"
-)  # signs of a query, an escape, an upload prefix or an upper-case suffix
-MOST_COMPARED = 50_000  # items of several files, the first of each: files that write names differently do so throughout
-MOST_FOLDERS = (
-    8  # folders before a name in one file that another file omits; limits the work for texts with many slashes
-)
+MOST_COMPARED = 50_000  # items whose names are compared
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -321,6 +311,7 @@ def rows_of(
             where=source,
             found=[one, two],
             expected="one item for each image",
+            hint=None if advice is None else Use("if they are the same image", file_names=True),
         )
     if files:
         known[row[~missing]] = labels.items[~missing]
@@ -365,7 +356,7 @@ def match_files(ids: Ids, files: Sequence[PurePath] | Ids) -> Positions:
     1. the whole path;
     2. the last parts of a file's path (``a/7.png`` for ``photos/a/7.png``);
     3. the bare name, and the name without its suffix, on both sides;
-    4. the same for the forms of `_plainer`, which removes what label tools add;
+    4. the same for the forms of `plainer`, which removes what label tools add;
     5. the name as Label Studio changes it on upload (`_uploaded`).
 
     Each form is compared exactly, then with accents composed (Unicode NFC). The first form that any file has decides.
@@ -381,7 +372,7 @@ def file_finder(files: Sequence[PurePath] | Ids) -> Callable[[str], int]:
     composed = _by_path([PurePath(_composed(str(file))) for file in files])
 
     def meant(name: str) -> int:
-        paths = list(_plainer(name))
+        paths = list(plainer(name))
         keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
         places = (place for key in keys for place in (spelled.get(key), composed.get(_composed(key))))
         return next((place for place in places if place is not None), -1)
@@ -410,79 +401,6 @@ def _composed(name: str) -> str:
 
 def _keys(path: PurePosixPath) -> tuple[str, ...]:
     return path.as_posix(), path.name, f"stem:{path.name}", f"stem:{path.stem}"
-
-
-def _plainer(name: str) -> Iterator[PurePosixPath]:
-    """Yield the path unchanged, as a URL without its query, and without Label Studio's upload prefix.
-
-    ``/data/local-files/?d=photos/my%20cat.jpg`` and ``https://host/my%20cat.jpg?key=…`` both mean ``my cat.jpg``, and
-    so does ``/data/upload/3/3f2a1b9c-my cat.jpg``.
-    """
-    yield PurePosixPath(name.replace("\\", "/"))
-    address = PurePosixPath(_address(name))
-    yield address
-    yield address.with_name(PREFIX.sub("", address.name)) if address.name else address
-
-
-def _address(name: str) -> str:
-    """Return a URL's path without its query, or the path in the query's parameter d."""
-    path = name.rpartition("?d=")[2].partition("?")[0].partition("#")[0]
-    return unquote(path).replace("\\", "/")
-
-
-def same_files(names: Iterable[str]) -> list[list[str]]:
-    """Return groups of names that may mean the same picture.
-
-    They differ only in what `_plainer` removes and in the case of the suffix. Names in different folders, bare numbers,
-    and items that differ only in the query are not grouped.
-    """
-    names = list(names)
-    if not any(map(ADDED.search, names)):
-        return []
-    file, meant = pd.factorize(np.array([_file_meant(name) for name in names], dtype=object))
-    shared = (np.bincount(file) > 1) & (meant != "")
-    groups: dict[int, list[str]] = {}
-    for place in np.flatnonzero(shared[file]).tolist():
-        groups.setdefault(file[place], []).append(names[place])
-    return [group for group in groups.values() if len(group) <= max(2, len(meant))]
-
-
-def named_otherwise(files: Sequence[Ids]) -> list[list[str]]:
-    """Return groups of items that may be the same, from label files that share no items.
-
-    Files that are connected by a third file do not count as such. Examples are ``IMG_1.jpg`` in one file, ``img_1.jpg``
-    in another and ``photos/IMG_1.jpg`` in a third, or 1 and 1.0.
-    """
-    item, names = pd.factorize(np.concatenate(files))
-    file = np.repeat(np.arange(len(files)), [len(items) for items in files])
-    n = len(names) + len(files)
-    links = coo_array((np.ones(len(item)), (item, len(names) + file)), shape=(n, n))
-    n_components, component = connected_components(links, directed=False)
-    if n_components == 1:
-        return []
-    rank = pd.Series(component[: len(names)]).groupby(component[: len(names)]).cumcount()  # within the component
-    called: dict[int, str] = {}
-    by_tail: dict[str, list[int]] = {}  # items by the last parts of their paths
-    for place in np.flatnonzero(rank < max(1, MOST_COMPARED // n_components)).tolist():
-        called[place] = fold(str(names[place]).replace("\\", "/"))
-        parts = called[place].rsplit("/", MOST_FOLDERS)
-        for start in range(len(parts)):
-            by_tail.setdefault("/".join(parts[start:]), []).append(place)
-    groups = (by_tail[path] for path in dict.fromkeys(called.values()))
-    return [
-        [str(names[place]) for place in group] for group in groups if len({component[place] for place in group}) > 1
-    ]
-
-
-def _file_meant(name: str) -> str:
-    """Return a key that is equal for names of the same picture, or of the same file at a URL; "" for other names."""
-    folder, _, file = _address(name).rpartition("/")
-    uploaded = PREFIX.match(file) is not None and not file[:8].isdigit()  # eight digits are a date: 20260304-cat.png
-    stem, _, ending = (file[9:] if uploaded else file).rpartition(".")
-    is_file = bool(stem) and (f".{ending.lower()}" in PICTURES or "://" in name[:10])
-    if not is_file or stem.isdigit():
-        return ""
-    return f"{'' if uploaded and UPLOADS.search(folder) else folder}/{stem}.{ending.lower()}"
 
 
 def _uploaded(name: str) -> str:

@@ -35,12 +35,13 @@ from crowdshot.labels.formats.label_file import (
     SpellingFactory,
     distinct_names,
     join_labels,
+    with_file_names,
 )
 from crowdshot.labels.formats.label_selection import OTHER_BATCHES, Selection, select_rows, select_times
 from crowdshot.labels.formats.plain_tables import is_long, may_be_turned, sheets_with_labels
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
+from crowdshot.labels.item_names import named_otherwise
 from crowdshot.labels.label_times import DateOrder, TimeOptions, check_dates
-from crowdshot.labels.matching import named_otherwise
 from crowdshot.labels.spelling import NewNames, spelling_of
 
 __all__ = [
@@ -122,6 +123,7 @@ def read_labels(
     ordered: Sequence[str] = (),
     categories: bool = False,
     leave_out: Sequence[str] = (),
+    file_names: bool = False,
     dates: DateOrder | None = None,
     skip_bad: bool = False,
     since: str | None = None,
@@ -159,6 +161,8 @@ def read_labels(
         Accept labels as class names although they look like measurements or like several labels.
     leave_out : sequence of str
         Annotators whose labels are dropped.
+    file_names : bool
+        Identify items by the names of their files, so that ``photos/1.png`` and ``https://host/1.png`` are one item.
     dates : {"day-first", "month-first"}, optional
         How to read dates such as 3/4/2026, if the files do not show it.
     skip_bad : bool
@@ -186,7 +190,7 @@ def read_labels(
     >>> read.annotations.classes.tolist(), read.annotations.n_labels
     (['cat'], 3)
     """
-    naming = Naming(rename, merge_case, names, multi_label, ordered, categories, leave_out)
+    naming = Naming(rename, merge_case, names, multi_label, ordered, categories, leave_out, file_names)
     naming.check()
     paths = _as_list(paths)
     parts = read_parts(
@@ -252,7 +256,9 @@ def read_parts(
 
 def join_parts(parts: Sequence[LabelsRead], naming: Naming, source: str) -> LabelsRead:
     """Combine the labels of files and apply ``naming``: the second step of `read_labels`."""
-    if len(parts) == 1:
+    if naming.file_names:
+        parts = [with_file_names(part) for part in parts]
+    elif len(parts) == 1:
         return apply_naming(parts[0], naming, source)
     similar_items = named_otherwise([part.annotations.items for part in parts])
     return apply_naming(join_labels(source, parts), naming, source, similar_items)

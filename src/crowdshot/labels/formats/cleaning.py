@@ -16,8 +16,8 @@ from crowdshot.io.cells import fold
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, refuse_fractions
 from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.item_names import file_name, same_files
 from crowdshot.labels.label_times import warn_undecided
-from crowdshot.labels.matching import same_files
 from crowdshot.labels.spelling import (
     NewNames,
     Strangers,
@@ -47,7 +47,7 @@ BLANKS = {  # upper and lower case
 
 @dataclass(frozen=True)
 class Naming:
-    """Options of `read_labels` that rename labels and annotators, or say what labels are.
+    """Options of `read_labels` that rename labels, annotators and items, or say what labels are.
 
     ``strangers`` says what happens if they mention a name that does not occur (yet).
     """
@@ -59,6 +59,7 @@ class Naming:
     ordered: Sequence[str] = ()
     categories: bool = False
     leave_out: Sequence[str] = ()
+    file_names: bool = False
     strangers: Strangers = "refuse"
 
     def check(self) -> None:
@@ -242,7 +243,8 @@ def warn_near_duplicates(groups: Sequence[Twins], source: str) -> None:
 def _merging_hint(kind: str, groups: Sequence[Twins]) -> str | Use:
     """Return the options that merge the names, or the command that writes a file for these options."""
     if kind == "items":
-        return SAME_ITEM
+        files = all(len(set(map(file_name, group.names))) == 1 for group in groups)
+        return Use("if they are the same files", file_names=True) if files else SAME_ITEM
     options = merging(groups)
     listed = [name for value in options.values() if isinstance(value, dict) for pair in value.items() for name in pair]
     if len(listed) > 2 * MOST_LISTED or any("," in name or "=" in name for name in listed):

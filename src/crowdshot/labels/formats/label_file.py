@@ -34,6 +34,7 @@ from crowdshot.io.tables import (
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
+from crowdshot.labels.item_names import address, file_name
 from crowdshot.labels.label_times import (
     NO_OPTIONS,
     TimeOptions,
@@ -375,6 +376,32 @@ def gather(
         annotators=annotators,
     )
     return LabelsRead(annotations, dropped, dict(gold or {}), project, times=given)
+
+
+def with_file_names(read: LabelsRead) -> LabelsRead:
+    """Replace the items of a file by their file names, without folders, addresses and prefixes of uploads.
+
+    Names may then occur twice among the items; `join_labels` merges them.
+    """
+    ann, source = read.annotations, read.sources[0].file if read.sources else None
+    meant: dict[str, str] = {}
+    for item in map(str, ann.items):
+        other = meant.setdefault(file_name(item), item)
+        if address(other) != address(item):
+            raise CrowdshotError(
+                f"would merge {other!r} and {item!r}",
+                argument="file_names",
+                where=source,
+                found=[other, item],
+                expected="file names that differ within a file",
+            )
+    items = np.array([file_name(str(item)) for item in ann.items], dtype=object)
+    project = read.project
+    if project is not None:
+        tasks = tuple(task._replace(item=file_name(task.item)) for task in project.tasks)
+        project = replace(project, tasks=tasks)
+    gold = {file_name(str(item)): label for item, label in read.gold.items()}
+    return replace(read, annotations=replace(ann, items=items), gold=gold, project=project)
 
 
 def join_labels(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:

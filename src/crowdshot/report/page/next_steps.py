@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crowdshot.formatting import apart, percent, plural
+from crowdshot.formatting import apart, named_annotator, percent, plural
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.labels_needed import until_accepted
 from crowdshot.labels.spelling import and_so
@@ -114,14 +114,16 @@ def _shares(people: Sequence[tuple[str, int]]) -> str:
 def _talk(found: Facts) -> Step | None:
     """Recommend talking to annotators who are flagged or below the minimum, and to pairs with the same answers."""
     signs = [(person.name, _signs(found, person)) for person in found.people]
-    flagged = [f"{apart(name)} ({', '.join(some)})" for name, some in signs if some]
+    flagged = [f"{named_annotator(name)} ({', '.join(some)})" for name, some in signs if some]
     pairs = {tuple(sorted((person.name, other.name))): other for person in found.people for other in person.duplicates}
     sentences = [f"Talk to {_some(flagged, ', ')}."] if flagged else []
     if pairs:
         (one, other), match = next(iter(pairs.items()))
         more = f" (and {plural(len(pairs) - 1, 'more pair')})" if len(pairs) > 1 else ""
         same = f"they gave the same label to {match.same:,} of {plural(match.shared, 'item')}"
-        sentences.append(f"Ask whether {apart(one)} and {apart(other)}{more} work independently: {same}.")
+        sentences.append(
+            f"Ask whether {named_annotator(one)} and {named_annotator(other)}{more} work independently: {same}."
+        )
     return Step("talk", " ".join(sentences)) if sentences else None
 
 

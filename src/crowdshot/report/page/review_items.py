@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.formatting import apart, clean
+from crowdshot.formatting import apart, clean, named_annotator
 from crowdshot.labels import asking
 from crowdshot.labels.annotator_flags import useful_questions
 from crowdshot.labels.consensus import THRESHOLD, Floats, review_kinds, uncertainty
@@ -231,7 +231,7 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     first = asking.first_limits(np.bincount(ann.annotator, minlength=ann.n_annotators), most)
     questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most, first=first)
     asked = Counter(question.annotator for question in questions).most_common()
-    people = [(apart(ann.annotators[annotator]), number) for annotator, number in asked]
+    people = [(named_annotator(ann.annotators[annotator]), number) for annotator, number in asked]
     return Asked(len(questions), len({question.item for question in questions}), people)
 
 
