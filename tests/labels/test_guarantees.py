@@ -184,6 +184,22 @@ def test_items_that_were_not_drawn_from_all_are_noticed(end):
     guarantees.accuracy(consensus, chosen | others, strata=accepted)  # a number was drawn in each part
 
 
+def test_an_audit_sample_where_nearly_all_items_are_accepted():
+    """Of 200 items 20 are not accepted: a random sample of 50 misses them with a chance of 0.3 %."""
+    right, doubtful = [[0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]], [[0, 1, 0, 1, 0, 1]]
+    consensus = aggregate.learned(Annotations.from_matrix(right * 90 + doubtful * 20))
+    confidence = consensus.probabilities.max(1)
+    assert ((confidence >= 0.9) == (np.arange(200) < 180)).all()
+    checked = {row: row % 2 for row in range(50)}
+    with pytest.warns(CrowdshotWarning, match="20 items of 200") as caught:
+        guarantees.accuracy(consensus, checked)
+    assert len(caught) == 1
+    assert caught[0].message.argument == "gold"
+    guarantees.accuracy(consensus, {row: row % 2 for row in range(150, 200)})  # without a warning
+    few = {row: row % 2 for row in range(20)}  # a chance of 11 %
+    guarantees.accuracy(consensus, few)
+
+
 def test_random_samples_are_not_warned_about():
     ann, truth, random = crowd(1)
     consensus = aggregate.learned(ann)

@@ -56,7 +56,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, Positions, as_index, as_whole, fold, positions
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.consensus import Consensus
+from crowdshot.labels.consensus import THRESHOLD, Consensus
 from crowdshot.labels.gold_labels import Gold, as_mapping, find_items, warn_new_classes
 from crowdshot.model.parts import PosteriorMatrix
 from crowdshot.model.posteriors import dense, likeliest
@@ -69,6 +69,7 @@ Sets = NDArray[np.bool_]
 CALIBRATED = 10.0  # pseudo-items by which lambda is shrunk to 1, its value for calibrated posteriors
 MOST_GAIN = 2.0  # most effective items per checked item; the variance estimated from few mistakes can be far too small
 RARE = 1e-4  # chance of a random sample below which a warning says that it may be none
+RARE_IF_ACCEPTED = 0.02  # the same, if all checked items are accepted ones, as in an audit, which is a common mistake
 ROUNDING = 1e-9  # of a rank
 USUAL_TEMPERATURE = 0.5  # standard deviation of log T, around 0, before any item is checked
 TEMPERATURES = (0.1, 20.0)  # limits of T
@@ -307,12 +308,13 @@ def _warn_selected(confidence: Floats, inside: NDArray[np.bool_], rows: Position
     if n == 0:
         return
     lowest, highest = float(confidence[rows].min()), float(confidence[rows].max())
-    for k, which in (
-        (int((confidence[inside] >= lowest).sum()), f"below {lowest:.3g}"),
-        (int((confidence[inside] <= highest).sum()), f"above {highest:.3g}"),
+    for k, which, rare in (
+        (int((confidence[inside] >= lowest).sum()), f"below {lowest:.3g}", RARE),
+        (int((confidence[inside] <= highest).sum()), f"above {highest:.3g}", RARE),
+        (int((confidence[inside] >= min(lowest, THRESHOLD)).sum()), f"below {THRESHOLD:g}", RARE_IF_ACCEPTED),
     ):
         chance = math.exp(_log_choose(k, n) - _log_choose(N, n))
-        if chance < RARE:
+        if chance < rare and (rare == RARE or lowest >= THRESHOLD):
             warnings.warn(
                 CrowdshotWarning(
                     f"has no item of a confidence {which}, where {counted(N - k, 'items')} of {N:,} are: with a random"
@@ -324,6 +326,7 @@ def _warn_selected(confidence: Floats, inside: NDArray[np.bool_], rows: Position
                 ),
                 stacklevel=4,
             )
+            return
 
 
 def _log_choose(N: int, n: int) -> float:
