@@ -1,7 +1,10 @@
 """--cost of aggregate and adapt: summary, JSON, annotators.csv and the report, and bad input."""
 
 import csv
+import html
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +114,25 @@ def test_the_file_of_costs_is_not_overwritten(folder: Path) -> None:
     done = crowdshot(folder, "aggregate", "labels.csv", "--cost", "costs.csv", "--out", "costs.csv")
     assert done.returncode == 2
     assert (folder / "costs.csv").read_text().startswith("annotator,cost")
+
+
+@pytest.mark.parametrize(("cost", "each"), [("0.1", 0.1), ("ann=0.2,others=0.5", None), ("costs.csv", None)])
+def test_the_report_recommends_questions_with_their_cost(folder: Path, cost: str, each: float | None) -> None:
+    """The budget is in the unit of the costs, and the command can be run as it is."""
+    header, *rows = (folder / "labels.csv").read_text().splitlines()
+    (folder / "labels.csv").write_text("\n".join([header, *(row for n, row in enumerate(rows) if n % 4 < 2)]))
+    done = crowdshot(folder, "aggregate", "labels.csv", "--cost", cost, "--report", "results")
+    assert done.returncode == 0, done.stderr
+    page = html.unescape((folder / "results" / "report.html").read_text("utf-8"))
+    line = next(iter(re.findall(r"crowdshot (next [^<>]*?--budget [0-9.]+)", page)))
+    words = shlex.split(line)
+    assert "--cost" in words
+    done = crowdshot(folder, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    asked = json.loads(done.stdout)
+    assert 0 < asked["cost"] <= float(words[-1]) + 1e-9
+    if each:  # otherwise the number of questions depends on who is asked
+        assert asked["n_questions"] == pytest.approx(float(words[-1]) / each)
+    again = crowdshot(folder, "report", "results")
+    assert again.returncode == 0, again.stderr
+    assert line in html.unescape((folder / "results" / "report.html").read_text("utf-8"))

@@ -150,7 +150,7 @@ def _money(basis: Basis, cost: Mapping[str, float] | Path) -> Money:
 def _with_money(run: facts.Run, money: Money) -> facts.Run:
     from crowdshot.labels.label_costs import describe_costs, describe_money
 
-    return replace(run, money=describe_money(money), costs=describe_costs(money))
+    return replace(run, money=describe_money(money), costs=describe_costs(money), price=money.cost_per_label)
 
 
 def _write(
@@ -214,7 +214,7 @@ def _describe_run(
             "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
             "merge": command("adapt", shown_labels.paths, again | merging_options(read)),
             "audit": command("audit", [options["out"]], {}),
-            "ask": command("next", shown_labels.paths, inputs | {"out": "questions.csv"}),
+            "ask": command("next", shown_labels.paths, inputs | {"cost": options.get("cost"), "out": "questions.csv"}),
             "predict": command(
                 "predict", [options["out"] / "model.safetensors"], new_items | {"out": "predictions.csv"}
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,8 @@ class LabelFiles(ReadingOptions):
 
     def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:
         """Join labels of several sources; ``strangers`` is what happens to options that name unknown annotators."""
-        read = join_parts(parts, replace(self.naming, strangers=strangers), called(self.paths))
+        naming = replace(self.naming, strangers=strangers, gold=self._gold_spellings(parts))
+        read = join_parts(parts, naming, called(self.paths))
         if self.history is not None:
             read = replace(read, history=AnnotatorPriors.read(self.history))
         if not (self.categories or self.ordered):
@@ -150,6 +152,14 @@ class LabelFiles(ReadingOptions):
         """Return the different values of a column of the files."""
         files = [LabelFile(path, sheet=self.sheet, skip_bad=self.skip_bad) for path in self.paths]
         return sorted({value for file in files for value in values_of(file, column)})
+
+    def _gold_spellings(self, parts: Sequence[LabelsRead]) -> list[str]:
+        """Return the classes of the gold table before renaming, which may reconcile two of them."""
+        if self.gold is None or not isinstance(self.rename, Mapping):
+            return []
+        with suppress(CrowdshotError):
+            return list(gold_labels.read(self.gold, parts[0].annotations.columns).values())
+        return []
 
     def options(self) -> dict[str, Any]:
         """Return the options as typed, for `crowdshot.formatting.command`."""

@@ -135,7 +135,11 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
     if result.money is not None:
         from crowdshot.labels.label_costs import describe_costs, describe_money
 
-        money = {"money": describe_money(result.money), "costs": describe_costs(result.money)}
+        money = {
+            "money": describe_money(result.money),
+            "costs": describe_costs(result.money),
+            "price": result.money.cost_per_label,
+        }
     inputs = labels.options()
     again = {**inputs, **result.options, "report": folder.out, "overwrite": True}
     return Run(
@@ -147,7 +151,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
         commands={
             "gold": command("aggregate", labels.paths, again | {"gold": "corrections.csv"}),
             "merge": command("aggregate", labels.paths, again | merging_options(result.read)),
-            "ask": command("next", labels.paths, inputs | {"out": "questions.csv"}),
+            "ask": command("next", labels.paths, inputs | {"cost": again.get("cost"), "out": "questions.csv"}),
             "audit": command("audit", [folder.out], {}),
         },
         respelled=[str(each) for each in result.read.respelled],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from crowdshot._cli.console import print_result
 from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
+    OTHERS,
     AllowOutside,
     AsJson,
     EncoderName,
@@ -22,7 +23,7 @@ from crowdshot._cli.options import (
     ReadingOptions,
     Texts,
     as_available,
-    as_costs,
+    as_prices,
     flat,
     method_option,
     output_option,
@@ -346,14 +347,14 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
     from crowdshot.io.cells import positions
     from crowdshot.labels.label_costs import read_costs
 
-    costs = read_costs(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
+    costs = dict(read_costs(cost, ann.columns.annotator) if isinstance(cost, Path) else cost)
+    price = np.full(ann.n_annotators, costs.pop(OTHERS, 1.0))
     place = positions(ann.annotators.astype(str), costs)
     unknown = place < 0
     if unknown.any() and not isinstance(cost, Path):  # a price list in a file may name more people than the labels
         name, known = list(costs)[first(unknown)], listing(ann.annotators)
         message = f"names {show(name)}, who gave no label"
         raise CrowdshotError(message, argument="cost", found=name, expected=f"some of {known}")
-    price = np.ones(ann.n_annotators)
     price[place[~unknown]] = np.array(list(costs.values()))[~unknown]
     return price, int(unknown.sum())
 
@@ -528,11 +529,11 @@ def ask_next(
     allow_outside: AllowOutside = False,
     cost: Annotated[
         Mapping[str, float] | Path | None,
-        FromText(as_costs),
+        FromText(as_prices),
         method_option(
-            metavar="NAME=COST,…|FILE",
-            help="The cost of a label of each annotator, or a table with the columns annotator and cost. Annotators"
-            " without a cost cost 1.",
+            metavar="C|NAME=C,…|FILE",
+            help="The cost of a label: one number, or numbers of annotators, like expert=5,others=0.5, or a table with"
+            " the columns annotator and cost. Annotators without a cost cost 1.",
         ),
     ] = None,
     most: Annotated[

@@ -209,9 +209,9 @@ def names_of(
     left_out = {**left_out, MINUS_ONE: sum(written.pop(name) for name in no_label)}
     if not naming.categories:
         refuse_sets(np.array(list(written), dtype=object), source)
-    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
-    spelled = {**{name: spelling(name) for name in written}, **dict.fromkeys(no_label, "")}
-    names = dict.fromkeys([*spelled.values(), *(spelling(label) for label in gold.values())])
+    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, gold=gold.values())
+    spelled = {**{name: spelling(name) for name in (*written, *gold.values())}, **dict.fromkeys(no_label, "")}
+    names = dict.fromkeys(spelled.values())
     names.pop("", None)
     counts = dict.fromkeys(names, 0)
     for name, count in written.items():

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, trim, unique_ids
 from crowdshot.io.dataframes import to_pandas
@@ -187,18 +187,26 @@ def some_of(
     return known, int((row < 0).sum())
 
 
-def warn_new_classes(truth: Iterable[str], labels: Iterable[Any], source: str) -> None:
-    """Warn about gold labels that no annotator used: they may be misspelled."""
+def warn_new_classes(truth: Iterable[str], labels: Iterable[Any], source: str, can_rename: bool = False) -> None:
+    """Warn about gold labels that no annotator used: they may be misspelled.
+
+    ``can_rename``: whether the caller has an argument ``rename``, which the hint sets.
+    """
     known = [str(name) for name in labels]
     new = [label for label in dict.fromkeys(map(str, truth)) if label not in known]
     if new:
-        similar = difflib.get_close_matches(new[0], known, 1)
+        close = {label: similar[0] for label in new if (similar := difflib.get_close_matches(label, known, 1))}
+        hint: str | Use = "Check the spelling if that is unexpected."
+        if close and can_rename:
+            hint = Use(f"if that should be {listing(dict.fromkeys(close.values()))}", rename=close)
+        elif new[0] in close:
+            hint = f"Did you mean {close[new[0]]!r}?"
         warnings.warn(
             CrowdshotWarning(
                 f"No annotator used the gold {'labels' if new[1:] else 'label'} {listing(new)}",
                 where=source,
                 found=new[:10],
-                hint=f"Did you mean {similar[0]!r}?" if similar else "Check the spelling if that is unexpected.",
+                hint=hint,
             ),
             stacklevel=4,
         )

@@ -254,6 +254,7 @@ def spelling_of(
     merge_case: bool = False,
     known: Iterable[str] = (),
     strangers: Strangers = "refuse",
+    gold: Iterable[str] = (),
 ) -> Spelling:
     """Return the function that renames labels.
 
@@ -269,8 +270,10 @@ def spelling_of(
         Spellings that take precedence when labels are merged.
     strangers : {"refuse", "tell", "allow"}
         What to do about old names that do not occur: raise an error, warn, or nothing.
+    gold : iterable
+        Spellings of true labels, which may be renamed too.
     """
-    present = [as_whole(trim(label)) for label in written]
+    present = list(dict.fromkeys(as_whole(trim(label)) for label in [*written, *gold]))
     listed = new_names(rename, "rename", ("old", "new"), present, strangers)
     new = {as_whole(old): name for old, name in listed.items()}
 

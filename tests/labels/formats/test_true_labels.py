@@ -1,5 +1,6 @@
 """Test gold labels in a column next to annotators' labels, and in separate files."""
 
+import json
 import warnings
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from crowdshot import CrowdshotError, read_labels
 from crowdshot.labels import gold_labels
 from crowdshot.labels.columns import Columns
+from forked import crowdshot
 
 ROWS = ["1,ann,cat", "1,bob,cat", "2,ann,cat", "2,bob,dog", "3,ann,dog"]
 
@@ -99,11 +101,29 @@ def test_gold_labels_that_no_annotator_chose_are_reported(tmp_path):
     path.write_text("item,ann,bob,cyd,gold\n1,cat,dog,cat,Cat\n2,cat,dog,dog,\n3,dog,dog,dog,Dog\n")
     with pytest.warns(UserWarning) as notes:  # noqa: PT030 there are two
         assert read_labels(path).gold == {"1": "Cat", "3": "Dog"}
-    new = f"{path}: No annotator used the gold labels 'Cat', 'Dog'. Did you mean 'cat'?"
-    assert [str(note.message) for note in notes][1:] == [new]
+    new = notes[-1].message
+    assert len(notes) == 2
+    assert new.found == ["Cat", "Dog"]
+    assert new.hint.arguments == {"rename": {"Cat": "cat", "Dog": "dog"}}
     with pytest.warns(UserWarning, match="is read as the true") as notes:
         assert read_labels(path, merge_case=True).gold == {"1": "cat", "3": "dog"}
     assert len(notes) == 1
+
+
+def test_new_names_apply_to_gold_labels(tmp_path):
+    """`caat` occurs in gold alone, and is renamed, also by the engine."""
+    answers = "".join(f"{n},{who},{'cat' if n % 2 else 'dog'}\n" for n in range(6) for who in ("ann", "bob", "cyd"))
+    (tmp_path / "l.csv").write_text(f"item,annotator,label\n{answers}")
+    (tmp_path / "g.csv").write_text("item,truth\n1,caat\n3,cat\n2,dog\n")
+    words = ["aggregate", "l.csv", "--gold", "g.csv", "--rename"]
+    for more in (["--json"], ["--json", "--engine", "local", "--memory", "2GB", "--out", "o"]):
+        done = crowdshot(tmp_path, *words, "caat=cat", *more)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["classes"] == ["cat", "dog"]
+        assert json.loads(done.stdout)["gold"] == 3
+    done = crowdshot(tmp_path, *words, "coot=cat")
+    assert done.returncode == 2
+    assert "'coot'" in done.stderr
 
 
 def test_a_gold_file_may_repeat_items_without_contradictions(tmp_path):

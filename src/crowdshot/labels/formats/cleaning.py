@@ -61,6 +61,7 @@ class Naming:
     leave_out: Sequence[str] = ()
     file_names: bool = False
     strangers: Strangers = "refuse"
+    gold: Collection[str] = ()  # spellings of true labels in another file, which `rename` may name
 
     def check(self) -> None:
         if self.multi_label and self.ordered:
@@ -105,7 +106,8 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
     for label, number in zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True):
         for part in split(label):
             written[part] = written.get(part, 0) + number
-    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, naming.strangers)
+    truth = [part for label in (*labels.gold.values(), *naming.gold) for part in split(label)]
+    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, naming.strangers, truth)
     changes = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     changes += respelled("annotators", lambda name: people.get(name, name), by_person)
@@ -174,7 +176,7 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
 def warn_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
     """Warn about true labels that no annotator chose."""
     truth = names_of(gold.values()) if labels.several else gold.values()
-    gold_labels.warn_new_classes(truth, labels.names, source)
+    gold_labels.warn_new_classes(truth, labels.names, source, can_rename=True)
 
 
 def warn_blanks(labels: Iterable[Any], source: str) -> None:

@@ -108,6 +108,8 @@ class Run:
         Sentences about what labels cost.
     costs : mapping
         A sentence about what the labels of each annotator cost, by name.
+    price : float
+        The mean cost of a label, in which the budget of "ask" is counted.
     """
 
     sources: Sequence[str]
@@ -127,6 +129,7 @@ class Run:
     working: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     money: Sequence[str] = ()
     costs: Mapping[str, str] = field(default_factory=dict)
+    price: float = 1.0
 
     @property
     def thing(self) -> str:

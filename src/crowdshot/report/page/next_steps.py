@@ -89,7 +89,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
         text += f". All annotators have labelled {plural(exhausted, 'more item')} already: find another annotator"
     text = f"{text}. {forecast_sentence(found, confidence)}"
     command = found.run.commands.get("ask")
-    return Step("ask", text, f"{command} --budget {budget}" if command else "")
+    return Step("ask", text, f"{command} --budget {budget * found.run.price:.6g}" if command else "")
 
 
 def forecast_sentence(found: Facts, confidence: float) -> str:

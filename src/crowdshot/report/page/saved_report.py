@@ -65,6 +65,8 @@ def write_run(path: Path, run: Run, basis: Basis) -> None:
     for name in ("working", "money", "costs"):
         if not fields[name]:
             del fields[name]
+    if run.price == 1:
+        del fields["price"]
     duplicates = [[each.of, list(each.names), list(each.counts)] for each in run.near_duplicates]
     content = {
         "format": FORMAT,
@@ -110,6 +112,7 @@ def _run(saved: Mapping[str, Any]) -> Run:
     working = {_text(name): _working(known) for name, known in saved.get("working", {}).items()}
     fields["money"] = [_text(each) for each in saved.get("money", ())]
     fields["costs"] = {_text(key): _text(value) for key, value in saved.get("costs", {}).items()}
+    fields["price"] = float(saved.get("price", 1))
     return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy, working=working)
 
 
