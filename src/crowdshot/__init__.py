@@ -143,7 +143,8 @@ def __getattr__(name: str) -> Any:
             module = importlib.import_module(f"crowdshot.{_MODULES.get(name) or _NAMES[name]}")
         return module if name in _MODULES else getattr(module, name)
     if name in _MOVED:
-        warnings.warn(f"crowdshot.{name} has moved to {_MOVED[name]}.", FutureWarning, stacklevel=2)
+        message = f"crowdshot.{name} has moved to {_MOVED[name]}. The old name will be removed in version 0.4."
+        warnings.warn(message, FutureWarning, stacklevel=2)
         return getattr(importlib.import_module(_MOVED[name]), name)
     raise AttributeError(f"module 'crowdshot' has no attribute {name!r}")
 

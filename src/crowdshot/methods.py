@@ -540,7 +540,8 @@ def current_name(name: str, warn: bool = True) -> str:
     if present is None:
         return name
     if warn:
-        warnings.warn(f"The method {name!r} was renamed to {present!r}.", FutureWarning, stacklevel=3)
+        message = f"The method {name!r} was renamed to {present!r}. The old name will be removed in version 0.4."
+        warnings.warn(message, FutureWarning, stacklevel=3)
     return present
 
 

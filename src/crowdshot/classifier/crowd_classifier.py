@@ -113,7 +113,7 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
         Columns item, label, confidence, n_labels and agreement, with a row for every item of X, labelled or not. The
         columns have the names of the table of labels.
     gold_ : DataFrame
-        Columns item, truth, `believed` (the consensus of a fit without known classes), confidence and n_labels, with a
+        Columns item, truth, consensus (the consensus of a fit without known classes), confidence and n_labels, with a
         row for each item of known class.
     annotators_ : DataFrame
         Columns annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and the expected numbers of
