@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import DRAWING, EVALUATING, AsJson, ExcelSafe
+from crowdshot._cli.options import AsJson, ExcelSafe, drawing_option, evaluating_option
 from crowdshot.errors import CrowdshotError, Use
 
 if TYPE_CHECKING:
@@ -31,58 +31,39 @@ def audit(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="The folder that `adapt` or `aggregate --report` wrote.")
     ],
-    sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Draw N accepted items at random.", rich_help_panel=DRAWING)
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE.csv", help="The table to fill in.", rich_help_panel=DRAWING)
-    ] = Path("audit.csv"),
+    sample: Annotated[int | None, drawing_option(min=1, metavar="N", help="Draw N accepted items at random.")] = None,
+    out: Annotated[Path, drawing_option(metavar="FILE.csv", help="The table to fill in.")] = Path("audit.csv"),
     threshold: Annotated[
-        float,
-        typer.Option(
-            metavar="P", help="Check items with at least this confidence.", min=0, max=1, rich_help_panel=DRAWING
-        ),
+        float, drawing_option(metavar="P", help="Check items with at least this confidence.", min=0, max=1)
     ] = 0.9,
-    seed: Annotated[
-        int, typer.Option(help="The random seed: the same seed gives the same sample.", rich_help_panel=DRAWING)
-    ] = 0,
+    seed: Annotated[int, drawing_option(help="The random seed: the same seed gives the same sample.")] = 0,
     show_labels: Annotated[
         bool,
-        typer.Option(
+        drawing_option(
             "--show-labels",
             help="Show the consensus labels in the table. People who see them agree with them too often.",
-            rich_help_panel=DRAWING,
         ),
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier sample.", rich_help_panel=DRAWING)
-    ] = False,
+    overwrite: Annotated[bool, drawing_option("--overwrite", help="Replace an earlier sample.")] = False,
     checked: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The table with the true labels filled in.", rich_help_panel=EVALUATING),
+        Path | None, evaluating_option(metavar="FILE", help="The table with the true labels filled in.")
     ] = None,
     promise: Annotated[
         float | None,
-        typer.Option(
-            metavar="P",
-            help="The accuracy that accepted labels should have (default: the threshold of the sample).",
-            rich_help_panel=EVALUATING,
+        evaluating_option(
+            metavar="P", help="The accuracy that accepted labels should have (default: the threshold of the sample)."
         ),
     ] = None,
     other_classes: Annotated[
         bool,
-        typer.Option(
-            "--other-classes",
-            help="Allow true labels that are no class of the results. They count as mistakes.",
-            rich_help_panel=EVALUATING,
+        evaluating_option(
+            "--other-classes", help="Allow true labels that are no class of the results. They count as mistakes."
         ),
     ] = False,
     update: Annotated[
         bool,
-        typer.Option(
-            "--update",
-            help="Add the corrected confidence to consensus.csv, and show the audit in report.html.",
-            rich_help_panel=EVALUATING,
+        evaluating_option(
+            "--update", help="Add the corrected confidence to consensus.csv, and show the audit in report.html."
         ),
     ] = False,
     excel_safe: ExcelSafe = False,

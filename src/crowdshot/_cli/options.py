@@ -46,6 +46,10 @@ training_option = partial(typer.Option, rich_help_panel=TRAINING)
 network_option = partial(typer.Option, rich_help_panel=NETWORK)
 computing_option = partial(typer.Option, rich_help_panel=COMPUTING)
 output_option = partial(typer.Option, rich_help_panel=OUTPUT)
+crowd_option = partial(typer.Option, rich_help_panel=CROWD)
+server_option = partial(typer.Option, rich_help_panel=SERVER)
+drawing_option = partial(typer.Option, rich_help_panel=DRAWING)
+evaluating_option = partial(typer.Option, rich_help_panel=EVALUATING)
 
 OTHERS = "others"  # in a list of costs, as in labels.label_costs, which would load numpy
 METHODS_OF_ADAPT = ("auto", "combined", "features", "labeling-search", "ours", "lrds")

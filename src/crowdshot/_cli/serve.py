@@ -11,12 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crowdshot._cli.console import warnings_as_notes
 from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
-    SERVER,
     AllowOutside,
     EncoderName,
     Features,
@@ -26,6 +23,7 @@ from crowdshot._cli.options import (
     flat,
     input_option,
     method_option,
+    server_option,
 )
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.extras import require
@@ -321,12 +319,7 @@ Examples:
 def serve(
     data: Annotated[
         Path,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="The folder that stores the received labels and the newest model.",
-            rich_help_panel=SERVER,
-        ),
+        server_option("--data", metavar="DIR", help="The folder that stores the received labels and the newest model."),
     ],
     labels: Annotated[
         list[Path] | None,
@@ -344,62 +337,49 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str,
-        typer.Option(
-            help="The address to listen at. An address that other machines can reach needs --auth.",
-            rich_help_panel=SERVER,
-        ),
+        str, server_option(help="The address to listen at. An address that other machines can reach needs --auth.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port to listen at; 0 chooses one.", rich_help_panel=SERVER)
-    ] = 9090,
+    port: Annotated[int, server_option(min=0, max=65535, help="The port to listen at; 0 chooses one.")] = 9090,
     auth: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Require a token or a password: a file with one token, or with lines of `htpasswd -B`.",
-            rich_help_panel=SERVER,
+        server_option(
+            metavar="FILE", help="Require a token or a password: a file with one token, or with lines of `htpasswd -B`."
         ),
     ] = None,
     label_studio: Annotated[
         str | None,
-        typer.Option(
+        server_option(
             "--label-studio",
             metavar="URL",
             help="The address of a Label Studio. It is notified of each new version, so that it updates its predictions"
             " and the order of its tasks.",
-            rich_help_panel=SERVER,
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        server_option(
             metavar="FILE",
             help="A file with the token of Label Studio (default: the environment variable LABEL_STUDIO_API_KEY).",
-            rich_help_panel=SERVER,
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
+        server_option(
             metavar="HOST",
             help="Allow downloading the images of tasks from this host, to predict their labels. The option can be"
             " repeated.",
-            rich_help_panel=SERVER,
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse new labels.", rich_help_panel=SERVER)] = False,
+    read_only: Annotated[bool, server_option("--read-only", help="Refuse new labels.")] = False,
     log_labels: Annotated[
-        bool,
-        typer.Option("--log-labels", help="Write labels and names of annotators to the log.", rich_help_panel=SERVER),
+        bool, server_option("--log-labels", help="Write labels and names of annotators to the log.")
     ] = False,
     allow_outside: AllowOutside = False,
     salvage: Annotated[
         bool,
-        typer.Option(
+        server_option(
             "--salvage",
             help="Keep the intact labels of a damaged journal and start with them. The damaged files are kept, too.",
-            rich_help_panel=SERVER,
         ),
     ] = False,
     *,

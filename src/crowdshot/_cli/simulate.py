@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from crowdshot._cli.console import print_result
-from crowdshot._cli.options import CROWD, AsJson, Folder, Overwrite, Seed, as_names, as_shares
+from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares, crowd_option
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
 
@@ -133,30 +131,24 @@ Examples:
 
 def simulate(
     out: Folder,
-    items: Annotated[int, typer.Option(min=1, help="The number of items.", rich_help_panel=CROWD)] = 40,
-    classes: Annotated[int, typer.Option(min=2, help="The number of classes.", rich_help_panel=CROWD)] = 4,
-    annotators: Annotated[int, typer.Option(min=1, help="The number of annotators.", rich_help_panel=CROWD)] = 5,
+    items: Annotated[int, crowd_option(min=1, help="The number of items.")] = 40,
+    classes: Annotated[int, crowd_option(min=2, help="The number of classes.")] = 4,
+    annotators: Annotated[int, crowd_option(min=1, help="The number of annotators.")] = 5,
     crowd: Annotated[
         str,
-        typer.Option(
+        crowd_option(
             "--crowd",
             "--mixture",  # its name in 0.1.0
             help="The probability of each kind of annotator: expert, hammer, spammer, flipper, classwise. Or `world`:"
             " annotators with correlated errors, as the label model is trained on (docs/research/inference.md).",
-            rich_help_panel=CROWD,
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",
     without: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Ingredients to leave out of --crowd world, like spammers,copies.",
-            rich_help_panel=CROWD,
-        ),
+        crowd_option(metavar="NAME,…", help="Ingredients to leave out of --crowd world, like spammers,copies."),
     ] = None,
     labels_per_item: Annotated[
-        int | None,
-        typer.Option(min=1, help="The number of annotators who label each item (default: all).", rich_help_panel=CROWD),
+        int | None, crowd_option(min=1, help="The number of annotators who label each item (default: all).")
     ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
