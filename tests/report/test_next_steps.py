@@ -119,8 +119,21 @@ def test_who_is_asked_is_who_next_asks():
     confusion, most = asking.expected_confusion(ann, basis.posterior), asking.fair_share(n_open, 4)
     questions = asking.choose(basis.posterior, confusion, (ann.item, ann.annotator), n_open, most=most)
     counts = np.bincount([question.annotator for question in questions], minlength=4)
-    assert dict(found.asked.people) == {f"\u2068{who}\u2069": n for who, n in enumerate(counts.tolist()) if n}
+    assert dict(found.asked.people) == {f"annotator \u2068{who}\u2069": n for who, n in enumerate(counts.tolist()) if n}
     assert f"crowdshot next labels.csv --budget {n_open}" in page.text
+
+
+def test_known_items_are_not_audited():
+    found, _, _ = report_on(
+        fitted_crowd([coin(0.95, 2)] * 3, 30, gold={0: 0, 1: 0, 2: 0}), commands={"audit": "audit r"}
+    )
+    step, number = steps(found)[-1], found.accepted().labelled
+    assert number > 3
+    assert step.command == f"audit r --sample {number - 3}"
+    found, _, _ = report_on(fitted_crowd([coin(0.6, 2)] * 2, 6, gold={0: 0, 1: 0}), commands={"audit": "audit r"})
+    assert found.accepted().labelled == 2
+    assert not steps(found)[-1].command
+    assert "known" in steps(found)[-1].text
 
 
 def test_near_twins_come_first():

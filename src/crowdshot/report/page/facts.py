@@ -267,6 +267,7 @@ class Facts:
     check: Share | None
     why_unchecked: str
     gold: Agreement
+    n_known: int
     items: list[Item]
     asked: Asked
     fully_labelled: Floats
@@ -354,6 +355,7 @@ def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
         gold=gold_labels.agreement(basis.compared),
+        n_known=len(basis.compared),
         items=describe_items(basis, wanted, check, run.thing),
         asked=ask_next(basis, plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]),
         fully_labelled=fully_labelled,

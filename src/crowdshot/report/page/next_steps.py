@@ -139,14 +139,17 @@ def _audit(found: Facts, confidence: float) -> Step | None:
     if found.audit is not None:
         return None if found.audit.keeps is found.audit.overall else Step("check", recommend_threshold(found.audit))
     level = found.accepted(confidence)
-    number = level.labelled + level.unlabelled
+    number = level.labelled + level.unlabelled - found.n_known  # known items are accepted, and not checked
     if not number:
-        why = why_none_accepted(found.unanimous, confidence)
+        why = "Only items whose true label is known are accepted."
+        why = why if found.n_known else why_none_accepted(found.unanimous, confidence)
         return Step(
             "check", f"{why} Collect more labels, or lower the threshold and check a sample of the accepted items."
         )
     which = f"{AUDITED} random accepted items" if number > AUDITED else f"all {plural(number, 'accepted item')}"
-    if level.unlabelled:
+    if found.n_known:
+        which += " without a known true label"
+    elif level.unlabelled:
         which += f" (of {level.labelled} labelled and {level.unlabelled} unlabelled ones)"
     text = f"Have {which} checked by somebody you trust: mistakes that annotators share are not visible in the labels."
     command = found.run.commands.get("audit")
