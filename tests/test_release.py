@@ -82,7 +82,7 @@ def test_the_lock_is_complete_and_has_checksums():
     locked = {normal(match[1]): match[2] for match in found}
     assert len(locked) == len(lines)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras_in = ("features", "images", "texts", "serve", "plots", "dev")
+    extras_in = ("features", "images", "texts", "serve", "plots", "test")
     needed = [Requirement(line) for line in project["project"]["dependencies"]]
     for extra in extras_in:
         needed += [Requirement(line) for line in project["project"]["optional-dependencies"].get(extra, [])]
@@ -92,8 +92,14 @@ def test_the_lock_is_complete_and_has_checksums():
             needed += [Requirement(line) for line in metadata.requires(name) or []]
         except metadata.PackageNotFoundError:  # what builds crowdshot need not be installed
             continue
-    wanted = {normal(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})}
-    assert wanted - {"crowdshot"} <= set(locked)
+    needed = [
+        one for one in needed if one.name != "crowdshot" and (not one.marker or one.marker.evaluate({"extra": ""}))
+    ]
+    assert {normal(one.name) for one in needed} <= set(locked)
+    assert not [one for one in needed if not one.specifier.contains(locked[normal(one.name)], prereleases=True)]
+    pinned = re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    for name, version in pinned:
+        assert locked.get(normal(name), version).split("+")[0] == version
 
 
 def test_shipped_weights_have_the_published_checksums():
