@@ -1,5 +1,6 @@
 """Errors and warnings with fields are printed with the names of options, and their hints below them."""
 
+import json
 import warnings
 from typing import Annotated
 
@@ -122,3 +123,35 @@ def test_messages_escape_what_a_terminal_would_obey(capsys) -> None:
     assert "\x1b" not in str(error)
     assert stderr_of(capsys, error)[1] == "crowdshot: a\\x07.csv is \\x1b[31mred.\n"
     assert "\x1b" not in stderr_of(capsys, UserWarning("x\x1b[31m"))[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "share"),
+    [("80%", 0.8), ("0,8", 0.8), ("80,5 %", 0.805), (".8", 0.8), ("8e-1", 0.8), ("0,755", 0.755)],
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_shares_may_be_in_percent_or_have_a_comma(tmp_path, typed, share, joined) -> None:
+    (tmp_path / "l.csv").write_text(
+        "item,annotator,label\n" + "".join(f"i{i},ann,cat\ni{i},bob,dog\n" for i in range(4))
+    )
+    words = [f"--min-accuracy={typed}"] if joined else ["--min-accuracy", typed]
+    done = crowdshot(tmp_path, "aggregate", "l.csv", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["min_accuracy"] == share
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "keyword"),
+    [
+        (["--min-accuracy", "1,000"], "1,000", "90%"),
+        (["--min-accuracy", "eighty"], "eighty", "90%"),
+        (["--steps", "80%"], "80%", "whole number"),
+        (["--steps=2,5"], "2,5", "whole number"),
+    ],
+)
+def test_other_texts_are_no_numbers(tmp_path, words, value, keyword) -> None:
+    done = crowdshot(tmp_path, "aggregate", "l.csv", *words)
+    assert done.returncode == 2
+    assert f"'{value}' is not a" in done.stderr
+    assert keyword in done.stderr
+    assert "Input should be" not in done.stderr

@@ -133,6 +133,38 @@ def test_a_question_column_with_another_name(folder: Path) -> None:
     assert "--batch 'code=colour 1'" in run["run"]["command"]  # repeats this question alone
 
 
+def test_gold_has_a_column_for_each_question(folder: Path, answers: pd.DataFrame) -> None:
+    """The items of gold and the classes are those of each question, whether or not a column names the question."""
+    first = answers.drop_duplicates("item").head(12)
+    first[["item", "colour", "shape"]].to_csv(folder / "gold.csv", index=False)
+    first.set_axis(["item", "annotator", "colour 1", "shape 1"], axis=1).drop(columns="annotator").to_csv(
+        folder / "coded-gold.csv", index=False
+    )
+    for words in (
+        ["wide.csv", "--questions", "colour,shape", "--gold", "gold.csv"],
+        ["long.csv", "--by", "question", "--gold", "gold.csv"],
+        ["coded.csv", "--by", "code", "--gold", "coded-gold.csv"],
+    ):
+        done = crowdshot(folder, "questions", *words, "--out", "results", "--overwrite", "--json")
+        assert done.returncode == 0, done.stderr
+        for each in json.loads(done.stdout)["questions"]:
+            known = json.loads((folder / "results" / each["folder"] / "run.json").read_text())["known"]
+            assert sorted(known) == sorted(first["item"])
+            with open(folder / "results" / each["folder"] / "consensus.csv", newline="") as file:
+                found = {row["item"]: list(row.values())[1] for row in csv.DictReader(file)}
+            name = each["question"].removesuffix(" 1")
+            assert [found[item] for item in first["item"]] == first[name].tolist()
+
+
+def test_the_message_names_the_columns(folder: Path) -> None:
+    (folder / "one.csv").write_text("item,annotator,label,remark\n1,ann,cat,\n1,bob,cat,x\n2,ann,dog,\n")
+    done = crowdshot(folder, "questions", "one.csv", "--out", "results")
+    assert done.returncode == 2
+    assert "'item', 'annotator', 'label', 'remark'" in done.stderr
+    assert "--questions" in done.stderr
+    assert "--by COLUMN" in done.stderr
+
+
 def test_the_overview_links_to_the_reports(folder: Path, browser) -> None:
     done = crowdshot(folder, "questions", "long.csv", "--out", "results")
     assert done.returncode == 0, done.stderr

@@ -123,3 +123,18 @@ def test_a_missing_package_of_the_extra_is_reported(call, tmp_path, monkeypatch,
     assert package in done.err.lower()
     assert "pip install 'crowdshot[serve]'" in done.err
     assert not (tmp_path / "live").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT for other processes")
+def test_an_open_page_does_not_matter_at_the_end(crowd, tmp_path):
+    """The page keeps a stream of events open. Ctrl-C ends the service without an error on the terminal."""
+    with serving("--labels", crowd[0], "--data", tmp_path / "live") as process:
+        page = urllib.request.urlopen(f"{process.address}/v1/events")
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        page.close()
+    assert process.returncode in (0, 130)
+    assert "ERROR" not in rest
+    assert "task" not in rest
+    assert "Traceback" not in rest

@@ -20,6 +20,7 @@ from crowdshot.io.table_pieces import can_be_cut, table_pieces
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import refuse_many
 from crowdshot.labels.annotator_quality import AnnotatorPriors
+from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelFile, LabelsRead
@@ -53,9 +54,13 @@ def _is_wide(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class LabelFiles(ReadingOptions):
-    """Files of labels, and how they are read."""
+    """Files of labels, and how they are read.
+
+    ``gold_column`` is the column of the gold table with the true labels, if that table is about several questions.
+    """
 
     paths: Sequence[Path]
+    gold_column: str | None = None
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
@@ -141,7 +146,7 @@ class LabelFiles(ReadingOptions):
             refuse_many(read.names, str(self))
         if self.gold is None:
             return read
-        gold = gold_labels.read(self.gold, read.annotations.columns, read.spelling)
+        gold = gold_labels.read(self.gold, self._gold_columns(read), read.spelling)
         gold = {file_name(str(item)): label for item, label in gold.items()} if self.file_names else gold
         if self.ordered:
             refuse_others(gold.values(), self.ordered, str(self.gold))
@@ -158,13 +163,17 @@ class LabelFiles(ReadingOptions):
         if self.gold is None or not isinstance(self.rename, Mapping):
             return []
         with suppress(CrowdshotError):
-            return list(gold_labels.read(self.gold, parts[0].annotations.columns).values())
+            return list(gold_labels.read(self.gold, self._gold_columns(parts[0])).values())
         return []
+
+    def _gold_columns(self, read: LabelsRead) -> Columns:
+        columns = read.annotations.columns
+        return columns if self.gold_column is None else columns._replace(label=self.gold_column)
 
     def options(self) -> dict[str, Any]:
         """Return the options as typed, for `crowdshot.formatting.command`."""
         values = {name.removesuffix("_name").replace("_", "-"): value for name, value in vars(self).items()}
-        del values["paths"]
+        del values["paths"], values["gold-column"]
         return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
 
 

@@ -51,6 +51,7 @@ server_option = partial(typer.Option, rich_help_panel=SERVER)
 drawing_option = partial(typer.Option, rich_help_panel=DRAWING)
 evaluating_option = partial(typer.Option, rich_help_panel=EVALUATING)
 
+SHARES = ("P", "SHARE")  # metavars of options whose values may be typed in percent
 OTHERS = "others"  # in a list of costs, as in labels.label_costs, which would load numpy
 METHODS_OF_ADAPT = ("auto", "combined", "features", "labeling-search", "ours", "lrds")
 METHODS_OF_AGGREGATE = ("shrunk", "one-coin", "dawid-skene", "majority", "soft")
@@ -82,10 +83,11 @@ class PanelCommand(TyperCommand):
         """Parse the arguments; suggest the choice that is most like a misspelled one."""
         words = list(args)
         try:
-            rest = super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, _with_plain_numbers(self.get_params(ctx), args))
             _refuse_repeated(ctx, self.make_parser(ctx).parse_args(words)[2])
             return rest
         except typer.BadParameter as error:
+            _refuse_no_number(ctx, error, words)
             wrong, choices = (None, []) if error.param is None else _wrong_choice(error.param, words)
             if wrong is None or error.param is None:
                 raise
@@ -122,13 +124,60 @@ def _refuse_repeated(ctx: Any, typed: Sequence[Any]) -> None:
             raise typer.BadParameter(message, ctx, option)
 
 
+def _with_plain_numbers(parameters: Iterable[Any], words: Sequence[str]) -> list[str]:
+    """Return the typed words with "0,9" as 0.9 and, for shares and probabilities, "80%" as 0.8."""
+    numeric = {name: each for each in parameters if float in _kinds(each) for name in each.opts}
+    plain = list(words)
+    for i, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in numeric and equals:
+            plain[i] = f"{option}={_plain_number(value, numeric[option].metavar)}"
+        elif i and words[i - 1] in numeric:
+            plain[i] = _plain_number(word, numeric[words[i - 1]].metavar)
+    return plain
+
+
+def _plain_number(text: str, metavar: str | None) -> str:
+    """Return a number as Python writes it, or the text if that is ambiguous: 1,000 may be one or a thousand."""
+    found = re.fullmatch(r"\s*(0,\d+|\d+,\d{1,2}|\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    if found is None or (found[2] and metavar not in SHARES):
+        return text
+    number = found[1].replace(",", ".")
+    return repr(float(number) / 100) if found[2] else number
+
+
+def _refuse_no_number(ctx: Any, error: typer.BadParameter, words: Sequence[str]) -> None:
+    """Raise an error in our words if the value of an option is no number."""
+    kinds = _kinds(error.param) & {int, float}
+    typed = [] if error.param is None or not kinds else _typed(error.param, words)
+    for value in typed:
+        try:
+            (float if float in kinds else int)(value)
+        except ValueError:
+            like = "a number such as 0.9 or 90%" if getattr(error.param, "metavar", None) in SHARES else "a number"
+            like = like if float in _kinds(error.param) else "a whole number"
+            raise typer.BadParameter(f"{value!r} is not {like}.", ctx, error.param) from None
+
+
+def _kinds(parameter: Any) -> set[type]:
+    """Return the types that the value of an option may have."""
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # of typer 0.20 and later
+    if kind is None:
+        names = {"float": float, "float range": float, "integer": int, "integer range": int}
+        kind = names.get(getattr(getattr(parameter, "type", None), "name", ""))
+    return {each for each in (kind, *get_args(kind)) if isinstance(each, type)}
+
+
+def _typed(parameter: Any, words: Sequence[str]) -> list[str]:
+    """Return the values that are typed for an option."""
+    pairs = [*pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
+    return [value for option, value in pairs if option in parameter.opts]
+
+
 def _wrong_choice(parameter: Any, words: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return the value typed for an option that is not one of its choices, and the choices; None if there is none."""
-    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # of typer 0.20 and later
-    kinds = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, StrEnum)]
-    choices = [str(choice.value) for each in kinds for choice in each]
-    typed = [value for option, value in pairwise(words) if option in parameter.opts]
-    typed += [word.partition("=")[2] for word in words if word.partition("=")[0] in parameter.opts and "=" in word]
+    choices = [str(choice.value) for each in _kinds(parameter) if issubclass(each, StrEnum) for choice in each]
+    typed = _typed(parameter, words)
     return next((value for value in typed if choices and value not in choices), None), choices
 
 

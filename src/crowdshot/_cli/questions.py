@@ -114,7 +114,7 @@ def _parts(labels: LabelFiles, questions: Sequence[str], by: str | None) -> dict
                 f"names {unknown!r}", argument="questions", found=unknown, expected=expected, among=values
             )
         names = list(questions) or values
-        parts = {name: replace(labels, batch={**(labels.batch or {}), by: name}) for name in names}
+        parts = {name: replace(labels, batch={**(labels.batch or {}), by: name}, gold_column=name) for name in names}
     else:
         names = list(questions) or _recognised(labels)
         parts = {name: replace(labels, columns={**(labels.columns or {}), "label": name}) for name in names}
@@ -142,7 +142,23 @@ def _recognised(labels: LabelFiles) -> list[str]:
         if not asks_for_one:
             raise
     hint = _name_questions() | Use("if a column says which question a row answers", by="COLUMN")
-    raise CrowdshotError("has one question, or crowdshot does not recognise them", where=str(labels), hint=hint)
+    columns = _columns(labels)
+    message = f"has no column that crowdshot recognises as questions: its columns are {listing(columns, 20)}"
+    raise CrowdshotError(
+        message if columns else "has one question, or crowdshot does not recognise them",
+        where=str(labels),
+        found=columns[:20],
+        hint=hint,
+    )
+
+
+def _columns(labels: LabelFiles) -> list[str]:
+    """Return the columns of tables; none for exports of label tools."""
+    from crowdshot.labels.formats.label_file import LabelFile
+
+    files = [LabelFile(path, sheet=labels.sheet, skip_bad=labels.skip_bad) for path in labels.paths]
+    tables = [file.table for file in files if not (file.is_array or file.is_lines)]
+    return list(dict.fromkeys(name for table in tables for name in table.header))
 
 
 def _values(labels: LabelFiles, by: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,7 @@ def run_serve(
         live = Live(journal, worker, data, listening.log_labels, rule.share)
         app = make_app(live, settings)
         live.version = version
-        asyncio.run(_listen(app, door))
+        asyncio.run(_listen(app, door, live.end_streams))
     finally:
         door.close()
         worker.close()
@@ -185,11 +185,16 @@ def _bind(listening: Listening) -> socket.socket:
     return door
 
 
-async def _listen(app: FastAPI, door: socket.socket) -> None:
-    # An access log would contain names of annotators. Without the timeout, open pages would prevent the shutdown.
+async def _listen(app: FastAPI, door: socket.socket, end_streams: Callable[[], Awaitable[None]]) -> None:
+    # An access log would contain names of annotators. The timeout is for requests that take longer.
     import uvicorn
 
     from crowdshot.service.security import limited_protocol
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await end_streams()  # of open pages, which would keep the server waiting
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,
@@ -202,7 +207,7 @@ async def _listen(app: FastAPI, door: socket.socket) -> None:
     host, port = door.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     print(f"crowdshot: listening at http://{name}:{port}", file=sys.stderr, flush=True)
-    await uvicorn.Server(config).serve(sockets=[door])
+    await Server(config).serve(sockets=[door])
 
 
 def _classes(labels: LabelFiles) -> frozenset[str]:

@@ -66,6 +66,7 @@ class Live:
         self._choosing_gold = asyncio.Lock()
         self.version: Version | None = None
         self.waiting = Waiting()
+        self._ended = False
         self.counts: Counter[str] = Counter()
         self._log_labels = log_labels
         self._changed = asyncio.Event()
@@ -256,7 +257,7 @@ class Live:
     async def versions(self) -> AsyncIterator[int | None]:
         """Yield the number of the current version and of each new one; None is a keep-alive message."""
         last = -1
-        while True:
+        while not self._ended:
             number = 0 if self.version is None else self.version.number
             if number != last:
                 yield number
@@ -267,6 +268,12 @@ class Live:
                     await asyncio.wait_for(self._swapped.wait(), KEEP_ALIVE)
             except TimeoutError:
                 yield None
+
+    async def end_streams(self) -> None:
+        """End the streams of `versions`, because the service ends."""
+        self._ended = True
+        async with self._swapped:
+            self._swapped.notify_all()
 
 
 # ---- worker process ----
