@@ -53,7 +53,7 @@ def test_one_that_sees_the_classes_is(items: int, labels: int) -> None:
 
 @pytest.mark.slow
 def test_labels_that_are_hidden_are_not_known() -> None:
-    """What is foretold of an item does not change with its labels; and truth that is hidden is no more known."""
+    """The predictive probability of an item does not depend on its own labels, and hidden truth is not used."""
     truth = np.arange(24) % 3
     x, said = clouds(truth), torch.from_numpy(crowd(truth, right=0.6))
     gold = torch.where(torch.arange(24) < 2, torch.from_numpy(truth), -1)
@@ -70,7 +70,7 @@ def test_labels_that_are_hidden_are_not_known() -> None:
 
 
 def test_the_search_is_believed_unless_it_foretells_labels_worse(monkeypatch) -> None:
-    """Ten items with company; each label is foretold with 0.5 by class sizes, better by looks."""
+    """Ten items with company; each label is predicted with 0.5 by class sizes, and better by features."""
     taught = np.tile([[1.0, 0.0], [0.0, 1.0]], (5, 1))
     evidence = np.where(taught > 0, 0.0, -50.0)
     nothing = np.zeros(0)

@@ -45,8 +45,8 @@ def test_features_help_where_they_tell_the_class_and_not_where_they_do_not() -> 
     assert (helped.label_proba_.argmax(1) == truth).mean() > alone + 0.05
     assert (left.label_proba_.argmax(1) == truth).mean() > alone - 0.03
     assert left.predict_proba(noise).max() < 0.75
-    by_looks, by_size = helped._model.foretold.tolist()
-    assert by_looks > by_size + 0.1
+    by_features, by_size = helped._model.foretold.tolist()
+    assert by_features > by_size + 0.1
 
 
 def test_a_stray_class_takes_few() -> None:

@@ -130,13 +130,13 @@ def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     assert [statistic["name"] for statistic in report["agreement"]] == [
         *("Pairwise agreement", "Krippendorff's alpha", "Fleiss' kappa", "Gwet's AC1"),
     ]
-    looks = report["looks"]
-    assert looks["of"] == "images"
-    assert 0 < looks["by_class_sizes"] < looks["foretold"] < 1
+    effect = report["feature_effect"]
+    assert effect["kind"] == "images"
+    assert 0 < effect["by_class_sizes"] < effect["held_out_probability"] < 1
     consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("image")
-    assert looks["differ"] == len(looks["differ_items"])
-    assert looks["unsaid_items"] == consensus.index[consensus["agreement"] == 0].tolist()
-    assert set(looks["unsaid_items"]) <= set(looks["differ_items"]) <= set(consensus.index)
+    assert effect["changed"] == len(effect["changed_items"])
+    assert effect["unchosen_items"] == consensus.index[consensus["agreement"] == 0].tolist()
+    assert set(effect["unchosen_items"]) <= set(effect["changed_items"]) <= set(consensus.index)
     assert [row["worker"] for row in report["annotator_table"]] == [f"ann{i}" for i in range(5)]
     assert sorted(Path(file).name for file in report["files"]) == FILES
     assert pd.read_csv(tmp_path / "out" / "consensus.csv")["n_labels"].tolist().count(0) == 8

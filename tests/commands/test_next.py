@@ -498,7 +498,7 @@ def test_questions_about_a_thousand_classes(tmp_path: Path, call) -> None:
     report, questions = json.loads(asked.out), pd.read_csv(tmp_path / "questions.csv")
     assert asked.code == 0
     assert report["n_questions"] == len(questions) == 30
-    assert (len(report["classes"]), report["doubt"] > report["gain"] > 0) == (len(table["label"].unique()), True)
+    assert (len(report["classes"]), report["uncertainty"] > report["gain"] > 0) == (len(table["label"].unique()), True)
     split = table.groupby("item")["label"].nunique()
     assert (split[questions["item"]] == 4).all()  # of which nobody agrees with another
     said = call(tmp_path / "labels.csv", "--stop-at", 0.9)

@@ -73,7 +73,8 @@ def test_keys_of_0_2_0(results: dict[str, dict], command: str) -> None:
     assert {names.get(key, key) for key in KEYS[command].split()} <= set(result)
     for (of, key), nested in NESTED.items():
         if of == command:
-            part = result[key][0] if isinstance(result[key], list) else result[key]
+            part = result[names.get(key, key)]
+            part = part[0] if isinstance(part, list) else part
             assert {names.get(name, name) for name in nested.split()} <= set(part)
 
 

@@ -79,7 +79,7 @@ def _loads(text: str) -> Any:
 # ---- results as JSON values ----
 
 
-# metadata of fields, besides {"key": …} for a key that differs from the field's name
+# metadata of fields
 INLINE = {"inline": True}  # the keys of the value, a dataclass, are keys of the whole; None has no keys
 OPTIONAL = {"optional": True}  # no key if the value is None
 OMITTED = {"omitted": True}  # no key
@@ -91,11 +91,11 @@ def to_json(value: Any) -> Any:
     >>> from dataclasses import dataclass, field
     >>> @dataclass
     ... class Result:
-    ...     kind: str = field(metadata={"key": "of"})
+    ...     kind: str
     ...     files: list[Path]
     ...     gain: float | None = field(default=None, metadata=OPTIONAL)
     >>> to_json(Result("images", [Path("a.csv")]))
-    {'of': 'images', 'files': ['a.csv']}
+    {'kind': 'images', 'files': ['a.csv']}
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def to_json(value: Any) -> Any:
             if rule.get("inline"):
                 found |= {} if content is None else to_json(content)
             elif not rule.get("omitted") and (content is not None or not rule.get("optional")):
-                found[rule.get("key") or each.name] = to_json(content)
+                found[each.name] = to_json(content)
         return found
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return to_json(value._asdict())

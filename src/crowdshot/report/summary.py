@@ -141,14 +141,14 @@ class FeatureEffect:
         consensus no annotator chose.
     """
 
-    kind: str = field(metadata={"key": "of"})
-    held_out_probability: float | None = field(metadata={"key": "foretold"})
+    kind: str
+    held_out_probability: float | None
     by_class_sizes: float | None
-    informative: bool | None = field(metadata={"key": "helped"})
-    changed: int = field(metadata={"key": "differ"})
-    changed_items: Sequence[str] = field(metadata={"key": "differ_items"})
-    unchosen: int = field(metadata={"key": "unsaid"})
-    unchosen_items: Sequence[str] = field(metadata={"key": "unsaid_items"})
+    informative: bool | None
+    changed: int
+    changed_items: Sequence[str]
+    unchosen: int
+    unchosen_items: Sequence[str]
 
     @classmethod
     def of(cls, clf: CrowdClassifier, value: FeatureValue, kind: str) -> FeatureEffect:
@@ -165,20 +165,20 @@ class Review:
 
     Attributes
     ----------
-    kinds : mapping
+    need_a_person : mapping
         The number of items to review by kind (see `crowdshot.report.page.review_items`).
     classifier : NewItems or None
         The accuracy on new items; None for labels alone.
     do_next : sequence of Recommendation
         Recommendations, the most urgent first.
-    features : FeatureEffect or None
+    feature_effect : FeatureEffect or None
         The value of the images, texts or features; None for labels alone.
     """
 
-    kinds: Mapping[str, int] = field(metadata={"key": "need_a_person"})
+    need_a_person: Mapping[str, int]
     classifier: NewItems | None
     do_next: Sequence[Recommendation]
-    features: FeatureEffect | None = field(metadata={"key": "looks"})
+    feature_effect: FeatureEffect | None
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class AskedQuestions:
     asked_annotators: int
     cost: float
     budget: float
-    uncertainty: float = field(metadata={"key": "doubt"})
+    uncertainty: float
     gain: float
     errors_mended: float
     unasked: int
@@ -371,9 +371,9 @@ def summarise(result: Result) -> str:
             f"{counted(result.exported.exported, 'items')} with {limit} exported to {result.exported.exported_to}"
         )
     if result.review is not None:
-        parts += _verdicts(result.review.kinds, result.review.classifier)
-        if result.review.features is not None:
-            parts += describe_feature_effect(result.review.features, result.counts.items)
+        parts += _verdicts(result.review.need_a_person, result.review.classifier)
+        if result.review.feature_effect is not None:
+            parts += describe_feature_effect(result.review.feature_effect, result.counts.items)
     if result.questions is not None:
         parts.append(_questions(result.questions))
     truth_used = result.gold is not None and result.gold.gold > 0
