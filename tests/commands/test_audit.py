@@ -129,6 +129,7 @@ def test_the_checked_items_are_gold(desk: Path) -> None:
     drawn = run(desk, "--sample", 500, "--overwrite")
     again = set(pd.read_csv(desk / "audit.csv", dtype=str)["Bild"])
     assert drawn["sampled"] == drawn["accepted"] == len(again)  # known items are not checked again
+    assert drawn["known"] == 20
 
 
 def test_the_sample_is_reproducible_and_answers_are_not_overwritten(desk: Path) -> None:

@@ -205,3 +205,25 @@ def test_json_is_strict_if_a_model_never_chooses_a_class(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout, parse_constant=pytest.fail)
     assert None in [each["right"]["share"] for each in found["models"][0]["classes"]]
+
+
+def test_the_page_says_what_cannot_be_known_and_counts_what_is_beyond_chance(folder: Path, browser) -> None:
+    """No item is of the class that only a mistaken label names; the models of a family agree more than expected."""
+    with open(folder / "verdicts.jsonl", "a") as file:
+        file.write("\n" + json.dumps({"model": "fine", "item": "i0", "verdict": "odd"}))
+    words = ["judges", "verdicts.jsonl", "people.csv", "--gold", "known.csv", "--page", "judges.html", "--json"]
+    done = crowdshot(folder, *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {c["found"] for m in found["models"] for c in m["classes"] if c["name"] == "odd"} == {None}
+    page = browser.new_page()
+    page.goto((folder / "judges.html").as_uri())
+    rows = page.locator("#families tbody tr")
+    cells = [rows.nth(i).locator("td").all_inner_texts() for i in range(rows.count())]
+    for items, same, expected, more, together in cells:
+        assert int(more) == int(same) - int(expected)
+        assert int(same) <= int(items)
+        assert (int(more) > 20) == (together == "err together")
+    assert sum(bool(each[4]) for each in cells) == 3
+    assert "Excess" not in page.locator("main, body").first.inner_text()
+    page.close()

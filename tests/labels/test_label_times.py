@@ -131,10 +131,30 @@ def test_undecided_times_follow_those_of_the_other_files():
     assert join_times([open_times, read_times(["2026-01-01"])]).order == "undecided"
 
 
+def test_numbers_of_excel_are_dates_in_other_files_if_they_cannot_be_anything_else():
+    """A column named like a date, every number within 2005 to 2040, and a time of day."""
+    with pytest.warns(UserWarning, match="Excel") as notes:
+        found = read_times(["46085.670139", "", "46086.5"], "Submission Date")
+    assert len(notes) == 1
+    assert found.seconds[0] == pytest.approx(AT, abs=1)
+    assert np.isnan(found.seconds[1])
+    for cells, column in (
+        (["46085", "46086"], "Date"),  # may be anything
+        (["46085.5", "7.5"], "Date"),
+        (["46085.5", "unknown"], "Date"),
+        (["46085.5", "46086.5"], "Distance"),
+        (["46085.5", "46086.5"], "time"),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert np.isnan(read_times(cells, column).seconds).all()
+        assert not any("Excel" in str(each.message) for each in caught)
+
+
 def test_numbers_of_excel_are_dates_in_workbooks_alone():
     serial = (datetime(2026, 3, 4, 16, 5) - datetime(1899, 12, 30)) / timedelta(days=1)
     assert read_times([str(serial)], "Date", serials=True).seconds[0] == pytest.approx(AT, abs=1)
-    for column, serials in (("Date", False), ("time", True)):
+    for column, serials in (("When", False), ("time", True)):
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             assert np.isnan(read_times([str(serial)], column, serials=serials).seconds).all()

@@ -106,9 +106,10 @@ def _describe_sample(drawn: Drawn, folder: Path) -> str:
         for stratum in drawn.strata[::-1]
     ]
     again = command("audit", [folder], {"checked": drawn.files[0]})
+    known = f"; {drawn.known:,} more are accepted because their true label is known" if drawn.known else ""
     return "\n".join(
         [
-            f"{plural(drawn.sampled, 'item')} drawn from {plural(drawn.accepted, 'accepted item')}",
+            f"{plural(drawn.sampled, 'item')} drawn from {plural(drawn.accepted, 'accepted item')}{known}",
             "",
             align_columns([("confidence", "accepted", "drawn", ""), *rows]),
             "",

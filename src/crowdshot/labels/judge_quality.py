@@ -21,6 +21,8 @@ from crowdshot.labels.consensus import Floats
 ROUNDS = 50  # EM steps for a confusion matrix
 PSEUDO, EXPECTED_RIGHT = 2.0, 0.7  # labels per class of the prior of a confusion matrix, and their accuracy
 
+FEWEST_OF_CLASS = 0.5  # expected items of a class; with fewer, there is probably none
+
 
 class RightShare(NamedTuple):
     """An estimated share of right labels among ``labels``, with its 90 % interval."""
@@ -32,11 +34,14 @@ class RightShare(NamedTuple):
 
 
 class OnClass(NamedTuple):
-    """A model's labels of one class: how often they are right, and the share of the class's items that get them."""
+    """A model's labels of one class: how often they are right, and the share of the class's items that get them.
+
+    ``found`` is None if the model labelled no item of the class.
+    """
 
     name: str
     right: RightShare
-    found: float
+    found: float | None
 
 
 def answers_of(ann: Annotations, annotator: int) -> Positions:
@@ -81,8 +86,8 @@ def judge_classes(models: Annotations, posterior: Floats) -> list[list[OnClass]]
         items = np.flatnonzero(answers >= 0)
         size = posterior[items].sum(0)
         hits = np.bincount(answers[items], posterior[items, answers[items]], K)
-        found = hits / np.maximum(size, 1e-9)
-        out.append([OnClass(str(models.classes[k]), right[model * K + k], float(found[k])) for k in range(K)])
+        found = [float(h / n) if n >= FEWEST_OF_CLASS else None for h, n in zip(hits, size, strict=True)]
+        out.append([OnClass(str(models.classes[k]), right[model * K + k], found[k]) for k in range(K)])
     return out
 
 

@@ -33,6 +33,7 @@ ORDERS = get_args(DateOrder)
 LONG_AGO, FAR_AWAY = 1e8, 1e11  # plausible seconds since 1970: years 1973 to 5138
 EPOCH = pd.Timestamp(0, tz="UTC").as_unit("us")  # in which years up to 9999 can be counted
 SERIALS = (20_000, 80_000)  # days since 1899-12-30, as Excel counts: years 1954 to 2119
+SERIALS_ELSEWHERE = (38_353, 51_502)  # the same outside workbooks: years 2005 to 2040
 ISO = r"\d{4}-\d\d-\d\d"
 ENOUGH = 5  # different dates; fewer may increase by chance
 SAMPLE = 200  # cells from which a column of times is recognised
@@ -387,6 +388,10 @@ def read_times(
     check_dates(dates)
     code, words = pd.factorize(np.array([text(cell) or "" for cell in cells], dtype=object))
     found = pd.Series(words, dtype=object)
+    if not serials and _are_serials(found, column):
+        serials = True
+        message = f"The numbers in {column!r} are read as dates, as Excel counts days"
+        warnings.warn(CrowdshotWarning(message, where=source or None, found=column), stacklevel=4)
     seconds = _numbers(found, serials, plain(column))
     iso = found.str.match(ISO).to_numpy(dtype=bool) if len(found) else np.zeros(0, dtype=bool)
     dated = pd.to_datetime(found[iso], format="ISO8601", utc=True, errors="coerce")
@@ -410,6 +415,16 @@ def read_times(
     if undecided:
         return Times(seconds[code], other[code], column, example, "undecided")
     return Times(seconds[code], None, column, example, order if order in ORDERS else "")
+
+
+def _are_serials(words: pd.Series[str], column: str) -> bool:
+    """Return whether all cells of a column of dates outside workbooks are days as Excel counts, with times of day."""
+    if "date" not in plain(column) and plain(column) != "timestamp":
+        return False
+    filled = words[words != ""]
+    values = pd.to_numeric(filled, errors="coerce").to_numpy(dtype=np.float64)
+    plausible = (values > SERIALS_ELSEWHERE[0]) & (values < SERIALS_ELSEWHERE[1])
+    return bool(len(values) and plausible.all() and (values % 1 != 0).any())
 
 
 def _are_numbers(words: pd.Series[str]) -> NDArray[np.bool_]:

@@ -96,7 +96,10 @@ def read_results(folder: Path) -> Results:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A sample that was drawn: how many of the accepted items it has, and how many were asked for."""
+    """A sample that was drawn: how many of the accepted items it has, and how many were asked for.
+
+    ``accepted`` does not count the ``known`` items, which are accepted too, but whose true label is known already.
+    """
 
     sampled: int
     asked: int
@@ -104,6 +107,7 @@ class Drawn:
     threshold: float
     strata: list[Stratum]
     files: list[Path]
+    known: int = 0
 
 
 def draw_audit(
@@ -165,7 +169,8 @@ def draw_audit(
         )
     _write(folder, description)
     write_file(out, pd.DataFrame(columns))
-    return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT])
+    n_known = int((is_accepted(found.confidence, threshold) & found.known).sum())
+    return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT], n_known)
 
 
 def contains(drawn: Sequence[Drawing], earlier: Sequence[Drawing]) -> bool:
