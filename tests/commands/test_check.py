@@ -10,6 +10,8 @@ import openpyxl
 import pandas as pd
 import pytest
 
+from forked import crowdshot
+
 PEOPLE = ("aisha.b", "Aisha B.", "Gus", "Mei")
 CLASSES = ("coast", "inside city", "forest")
 
@@ -311,3 +313,21 @@ def test_a_folder_of_exports_is_named_by_a_pattern(tmp_path, place, pattern, run
     done = run(tmp_path, "aggregate", "doccano", "--out", "c.csv")
     assert done.code == 2
     assert f"doccano/{pattern}" in done.err
+
+
+def test_two_answers_of_mechanical_turk_are_one_problem(tmp_path):
+    """`check` proposes a command that works; other commands do not name the column of inputs for the label."""
+    rows = [
+        f"h{n},w{who},{n}.png,{'red' if n % 2 else 'blue'},{'round' if n % 3 else 'flat'}"
+        for n in range(6)
+        for who in "12"
+    ]
+    (tmp_path / "mt.csv").write_text("\n".join(["HITId,WorkerId,Input.image,Answer.colour,Answer.shape", *rows]) + "\n")
+    done = crowdshot(tmp_path, "aggregate", "mt.csv")
+    assert done.returncode == 2
+    assert "'Answer.colour', 'Answer.shape'" in done.stderr
+    assert "Also" not in done.stderr
+    assert "Input.image" not in done.stderr
+    done = crowdshot(tmp_path, "check", "mt.csv")
+    assert "--columns label=Answer.colour" in done.stdout
+    assert "Input.image' for the label" not in done.stdout

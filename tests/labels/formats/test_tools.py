@@ -107,7 +107,7 @@ def test_label_studio_two_tags_users_drafts(read) -> None:
         task(5, annotation(5, choice("cat"), was_cancelled=True)),
     ]
     with pytest.raises(
-        CrowdshotError, match=r"2 Choices tags, 'choice', 'quality', expected one\. Use columns={'label': 'NAME'}"
+        CrowdshotError, match=r"2 Choices tags, 'choice', 'quality', expected one\. Use columns={'label': 'QUESTION'}"
     ):
         read(tasks)
     labels = read(tasks, {"label": "choice"})

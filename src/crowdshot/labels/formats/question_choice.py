@@ -100,7 +100,7 @@ def choose(role: str, named: Mapping[str, str], found: Sequence[str], source: st
             where=source,
             found=list(found),
             expected="one",
-            hint=Use("to choose one", columns={role: "NAME"}),
+            hint=Use("to choose one", columns={role: "QUESTION" if role == "label" else "NAME"}),
         )
     return found[0]
 
