@@ -59,7 +59,7 @@ COMMANDS = {
     "simulate": Command("simulate --items 30 --seed {seed} --out {out} --overwrite", "out", 12),
     "aggregate": Command("aggregate {data}/labels{seed}.csv --out {out}", "out.csv", 4),
     "adapt": Command("adapt {data}/labels{seed}.csv --features {data}/features.csv --out {out} --overwrite", "out", 40),
-    "next": Command("next {data}/labels{seed}.csv --budget 5 --out {out}", "out.csv", 4, beside="out-consensus.csv"),
+    "next": Command("next {data}/half{seed}.csv --budget 5 --out {out}", "out.csv", 4, beside="out-consensus.csv"),
     "predict": Command(
         "predict {data}/model{seed}.safetensors --features {data}/features.csv --out {out}", "out.csv", 4
     ),
@@ -113,6 +113,7 @@ def make_data(folder: Path) -> None:
         rows = [(f"{i:03}.png", f"ann{a}", ["cat", "dog", "owl"][said[i, a]]) for i in range(24) for a in range(3)]
         labels = pd.DataFrame(rows, columns=["item", "annotator", "label"])
         labels.to_csv(folder / f"labels{seed}.csv", index=False)
+        labels.iloc[::2].to_csv(folder / f"half{seed}.csv", index=False)  # questions are left
         labels.assign(other=labels["label"].to_numpy()[::-1]).to_csv(folder / f"answers{seed}.csv", index=False)
         won = np.where(rng.random(24) < 0.7, "model_a", "model_b")
         votes = {"model_a": ["big", "small", "old"] * 8, "model_b": ["small", "old", "big"] * 8, "winner": won}
@@ -140,7 +141,7 @@ def _lasting(path: Path) -> bytes:
     if path.name in ("times.csv", "runs.jsonl", "encoder.history.csv"):
         return b""
     data = path.read_bytes()
-    if path.suffix == ".html":
+    if path.suffix == ".html" and path.name != COMMANDS["compare"].out:  # which names no time
         return data.rstrip()[-7:]
     return data[8 + int.from_bytes(data[:8], "little") :] if path.suffix == ".safetensors" else data  # without the card
 
@@ -156,9 +157,11 @@ class Bench:
         started = time.monotonic()
         self.new = self._fresh(1)
         self.seconds = time.monotonic() - started
+        self.renewed = shutil.copytree(self.out.parent, folder / "renewed")
         self.old = self._fresh(0)
         if not self.command.goes_on:
             assert self._fresh(0) == self.old
+            assert self.old != self.new or self.command.begins_with
         self.saved = folder / "saved"
         shutil.copytree(self.out.parent, self.saved)
 
@@ -208,6 +211,9 @@ class Bench:
         found = contents(self.out)
         assert found in (self.old, self.new), f"{self.name} left something between: {_differences(found, self.new)}"
         assert not said_well or found == self.new, f"{self.name} said that all is well"
+        if self.command.beside:
+            second = contents(self.out.with_name(self.command.beside))
+            assert second in [contents(saved / self.command.beside) for saved in (self.saved, self.renewed)]
         rest = sorted(set(os.listdir(self.out.parent)) - {self.command.out, self.command.beside})
         assert not rest, f"{self.name} left {rest}"
         return "new" if found == self.new else "old"

@@ -32,6 +32,7 @@ from torture.requests import CONFIG, event
 
 COMMAND = (sys.executable, "-m", "crowdshot", "serve", "--port", "0", "--data")
 KILLED_AFTER = (0.0, 4.0)  # seconds
+ITEMS = 100
 PAUSE = 0.02  # seconds between two reading requests of a route
 Label = tuple[str, str, str]
 
@@ -48,7 +49,9 @@ def _event(number: int) -> tuple[bytes, Label]:
 
 
 def _label(number: int) -> Label:
-    return f"item {number}", f"ann{number % 3}", "odd" if number % 97 == 0 else ("cat", "dog")[number % 4 // 2]
+    """Return a label of its own item and annotator; one in 97 has an unknown class, which is held."""
+    item, annotator = number % ITEMS, number // ITEMS
+    return f"item {item}", f"ann{annotator}", "odd" if number % 97 == 0 else ("cat", "dog")[item % 2]
 
 
 def _json(body: Any) -> bytes:
@@ -81,7 +84,8 @@ class Traffic:
 
     def until_killed(self, folder: Path, first: int, seconds: float) -> None:
         """Send requests to all routes at once until the service is killed; ``first`` is the first label's number."""
-        line = [*COMMAND, str(folder / "journal"), "--labels", str(folder / "labels.csv")]
+        inputs = ("--labels", str(folder / "labels.csv"), "--features", str(folder / "features.csv"))
+        line = [*COMMAND, str(folder / "journal"), *inputs]
         process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         found = next(filter(None, (re.search(r"listening at (http://\S+)", line) for line in process.stderr)), None)
@@ -142,7 +146,7 @@ class Traffic:
             status = error.code
         except (OSError, http.client.HTTPException):
             return None
-        self.answers[route] += 1
+        self.answers[route if status < 400 else f"{route} refused"] += 1
         if status == 500:
             self.failures.append(f"{route} was answered with 500")
         return status
@@ -153,8 +157,10 @@ def torture(tries: int, seed: int) -> Counter[str]:
     traffic = Traffic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = [f"sound {i},ann{a},{('cat', 'dog')[i % 2]}" for i in range(6) for a in range(3)]
+        rows = [f"item {i},known{a},{('cat', 'dog')[i % 2]}" for i in range(ITEMS) for a in range(2)]
         (folder / "labels.csv").write_text("\n".join(["item,annotator,label", *rows, ""]))
+        rows = [f"item {i},{i % 2 + rng.gauss(0, 0.3)},{rng.gauss(0, 1)}" for i in range(ITEMS)]
+        (folder / "features.csv").write_text("\n".join(["item,a,b", *rows, ""]))
         for number in range(tries):
             traffic.until_killed(folder, number * 10**6, rng.uniform(*KILLED_AFTER))
             assert not traffic.failures, traffic.failures[0]
