@@ -8,7 +8,7 @@ The tests include a short version with fixed seeds.
 - fuzz.py: run readers on damaged files: only CrowdshotError, within limits of time and memory
 - forks.py: run a command in a child process in which failures are simulated
 - interruptions.py: kill commands at any moment; full disks, read-only folders, two commands at once
-- serving.py: kill the service while labels come in
+- serving.py: kill the service while all its routes are used
 - random_problems.py: check that results are finite, sum to one, and do not depend on names or order
 - size.py: run every command with a million labels: time and memory
 - __main__.py: run all of them
