@@ -69,7 +69,7 @@ test-no-torch: wheel
 test-oldest: wheel
 	rm -rf .venv-oldest && $(PYTHON) -m venv .venv-oldest
 	$(BIN)/python release/oldest.py features > .venv-oldest/oldest.txt
-	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[features]" pytest hypothesis pytest-xdist
+	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[features]" pytest hypothesis pytest-xdist polars
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
 

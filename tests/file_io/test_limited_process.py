@@ -31,7 +31,7 @@ def behave(facts, arrays):
     if kind == "refuse":
         raise CrowdshotError("is 1", argument="sheet", found=object, expected="2", hint="Use 2.", among=["2"])
     print("a library prints this")
-    return {"sum": sum(float(array.sum()) for array in arrays)}, [array + 1 for array in arrays]
+    return {"sum": sum(float(array.sum()) for array in arrays)}, [array + array.dtype.type(1) for array in arrays]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_answers_with_arrays(started):
         assert answer == {"sum": 22.0}
         for array, value in zip(found, values, strict=True):
             assert (array.dtype, array.shape) == (value.dtype, value.shape)
-            np.testing.assert_array_equal(array, value + 1)
+            np.testing.assert_array_equal(array, value + value.dtype.type(1))
 
 
 @pytest.mark.parametrize(

@@ -401,7 +401,7 @@ def test_methods_give_the_same_in_memory_and_in_parts(name):
     ann = Annotations.from_matrix(random_crowd(3))
     method = aggregate.AGGREGATORS[name]
     sizes = aggregate.Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
-    aggregator = aggregate.aggregator_of(name, sizes, len(ann), 5)
+    aggregator = aggregate.aggregator_of(name, aggregate.Settings(sizes, len(ann), 5))
     _, posterior = crowd_of(ann).run(aggregator)
     np.testing.assert_allclose(posterior, method(ann, 5).probabilities)
 

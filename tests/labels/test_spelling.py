@@ -133,7 +133,7 @@ def test_respelled_names_are_reported(files):
 def test_true_labels_of_the_same_table_are_spelled_likewise(files):
     root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
     taken = pytest.warns(UserWarning, match="read as the true labels")
-    with taken, pytest.warns(UserWarning, match=r"gold label 'dgo'. Did you mean 'dog'\?"):
+    with taken, pytest.warns(UserWarning, match=r"gold label 'dgo'. Use rename=\{'dgo': 'dog'\}"):
         read = read_labels(root / "labels.csv", rename=None, merge_case=True)
     assert read.gold == {"1": "cat", "2": "dgo"}
 

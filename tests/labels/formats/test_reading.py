@@ -276,7 +276,7 @@ def test_items_that_may_be_one_picture_are_told(read_many) -> None:
         read_many(tables)
     assert [str(one.message).partition(": ")[2] for one in told] == [
         "The items 'https://x/img_0.png?sig=ann' and 'https://x/img_0.png?sig=bob' are read as two different items"
-        " (and 2 more groups like it). If they are the same item, use one spelling in the files."
+        " (and 2 more groups like it). Use file_names=True if they are the same files."
     ]
 
 
