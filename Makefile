@@ -49,6 +49,7 @@ docs: $(DOCS_READY)
 # ---- the wheel: release/README.md --------------------------------------------------------------------------------------
 
 OLDEST_TESTS = --ignore tests/file_io/test_downloads.py tests/labels tests/file_io tests/model tests/classifier/test_crowd_classifier.py tests/classifier/test_saving.py
+OLDEST_SLOW = --ignore tests/file_io/test_downloads.py tests/file_io tests/labels/formats  # readers, and damaged files
 
 wheel: $(READY)
 	rm -rf dist
@@ -72,6 +73,7 @@ test-oldest: wheel
 	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[features]" pytest hypothesis pytest-xdist polars
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
+	.venv-oldest/bin/pytest -q -n auto -m slow -k "not among_others" -o filterwarnings=default $(OLDEST_SLOW)
 
 test-newest: wheel
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
