@@ -88,17 +88,13 @@ def train_stack(
         tick(done, total)
 
     began = time.perf_counter()
-    course: list[list[float]] = []  # validation accuracies
-    trained = train(
-        jobs, pool, precision=precision, checkpoint=checkpoint, tick=count, report=lambda p: course.append(p.accuracy)
-    )
+    trained = train(jobs, pool, precision=precision, checkpoint=checkpoint, tick=count)
     assert trained is not None
     share = stack[0].iterations / max(1, taken) / len(stack)
     seconds = round((time.perf_counter() - began) * share, 2) if taken else None
-    for i, (one, encoder) in enumerate(zip(stack, trained, strict=True)):
+    for one, encoder in zip(stack, trained, strict=True):
         encoder.card["seconds"] = seconds
         encoder.card["precision"] = precision
-        encoder.card["validation_accuracies"] = [round(accuracies[i], 4) for accuracies in course]
         file = one.file(work)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_encoder(encoder, file)

@@ -73,13 +73,15 @@ def test_the_learning_rate_falls_to_zero_in_the_last_part_of_the_steps():
 
 def test_a_stopped_run_with_cool_down_continues_identically(tmp_path):
     def trained(**how):
-        return train([make_job(conv(0), iterations=12, cool_down=0.5)], image_pool(), **how)
+        return train([make_job(conv(0), iterations=12, validate_every=4, cool_down=0.5)], image_pool(), **how)
 
     calls = iter([False] * 7 + [True])
     assert trained(checkpoint=tmp_path / "run", stop=lambda: next(calls)) is None
     resumed, whole = trained(checkpoint=tmp_path / "run"), trained()
     for name, value in whole[0].module.state_dict().items():
         assert_close(resumed[0].module.state_dict()[name], value, atol=0, rtol=0)
+    assert len(whole[0].card["validation_accuracies"]) == 3
+    assert resumed[0].card == whole[0].card
 
 
 def test_a_diverging_model_does_not_affect_the_others():

@@ -289,6 +289,7 @@ def save_checkpoint(path: Path, trainer: Trainer) -> None:
         "run": description_of(trainer),
         "iteration": trainer.iteration,
         "best_accuracy": trainer.best_accuracy,
+        "validation_accuracies": trainer.validation_accuracies,
         "since_best": trainer.since_best,
         "resting": trainer.resting,
     }
@@ -321,6 +322,7 @@ def load_checkpoint(path: Path, trainer: Trainer) -> None:
         trainer.best_accuracy, trainer.since_best, trainer.resting = (
             list(card[k]) for k in ("best_accuracy", "since_best", "resting")
         )
+        trainer.validation_accuracies = [list(each) for each in card.get("validation_accuracies", [])]  # since 0.3
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CrowdshotError(
             f"is damaged or incomplete ({type(error).__name__}: {error})",

@@ -112,6 +112,7 @@ class Trainer:
         self.stack: Any = self.stacked([job.encoder.module for job in jobs]).to(self.device).train()
         self.iteration = 0
         self.best_accuracy = [-1.0] * self.size
+        self.validation_accuracies: list[list[float]] = []  # of the models at each validation
         self.since_best = [0] * self.size
         self.resting = [False] * self.size
         self.loss_sum = torch.zeros(self.size, device=self.device)
@@ -289,6 +290,7 @@ class Trainer:
         losses = (self.loss_sum / since).tolist()
         self.loss_sum.zero_()
         accuracies = self.accuracies()
+        self.validation_accuracies.append(accuracies)
         improved = []
         for i, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True)):
             improved.append(math.isfinite(loss) and not self.resting[i] and accuracy > self.best_accuracy[i])
@@ -357,6 +359,7 @@ class Trainer:
                 "recipe": job.recipe.to_card(),
                 "priors": {**priors.to_card(current, i), "steps": job.recipe.steps},
                 "scores": {"validation_accuracy": self.best_accuracy[i] if self.best_accuracy[i] >= 0 else None},
+                "validation_accuracies": [round(accuracies[i], 4) for accuracies in self.validation_accuracies],
             }
             if diverged is not None:
                 job.encoder.card["scores"]["diverged_at_step"] = diverged
