@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import handle_errors, note
+from crowdshot._cli.option_values import as_values
 from crowdshot._cli.options import (
     PanelCommand,
-    as_values,
     computing_option,
     flat,
     input_option,

@@ -649,7 +649,7 @@ def test_predict_in_pieces_writes_the_same(models: Path, tmp_path: Path, call, m
     given = {"csv": models / "features.csv", "parquet": tmp_path / "features.parquet"}
     assert call("predict", model, "--features", given["csv"], "--out", tmp_path / "whole.csv").code == 0
     monkeypatch.setattr("crowdshot.io.table_pieces.SIZE", 1_000)
-    monkeypatch.setattr("crowdshot.io.tables.ROWS", 7)
+    monkeypatch.setattr("crowdshot.io.table_pieces.ROWS", 7)
     for kind, file in given.items():
         said = call("predict", model, "--features", file, "--out", tmp_path / f"{kind}.csv", "--json")
         assert said.code == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from crowdshot._cli.console import print_result
+from crowdshot._cli.option_values import OTHERS, as_settings
 from crowdshot._cli.options import (
     METHODS_OF_AGGREGATE,
     MIN_ACCURACY,
-    OTHERS,
     AllowOutside,
     AsJson,
     Copies,
@@ -32,7 +32,6 @@ from crowdshot._cli.options import (
     ReadingOptions,
     Texts,
     Threshold,
-    as_settings,
     flat,
     method_option,
     output_option,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from crowdshot._cli.console import note, print_json, print_lines
+from crowdshot._cli.option_values import as_names
 from crowdshot._cli.options import (
     AsJson,
     Cost,
@@ -17,7 +18,6 @@ from crowdshot._cli.options import (
     Labels,
     Page,
     ReadingOptions,
-    as_names,
     flat,
     method_option,
     output_option,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.gold_options import GoldOptions
+from crowdshot._cli.option_values import OTHERS, as_available, as_prices
 from crowdshot._cli.options import (
-    OTHERS,
     AllowOutside,
     AsJson,
     EncoderName,
@@ -22,8 +22,6 @@ from crowdshot._cli.options import (
     Labels,
     ReadingOptions,
     Texts,
-    as_available,
-    as_prices,
     flat,
     method_option,
     output_option,

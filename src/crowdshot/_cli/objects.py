@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import print_tables
-from crowdshot._cli.options import (
-    AnnotatorsOut,
-    AsJson,
-    ExcelSafe,
-    File,
-    FromText,
-    Sheet,
-    as_pairs,
-    flat,
-    reading_option,
-)
+from crowdshot._cli.option_values import as_pairs
+from crowdshot._cli.options import AnnotatorsOut, AsJson, ExcelSafe, File, FromText, Sheet, flat, reading_option
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import typer
 
 from crowdshot._cli.console import note, print_json
 from crowdshot._cli.labels_report import ReportFolder
+from crowdshot._cli.option_values import as_names
 from crowdshot._cli.options import (
     MIN_ACCURACY,
     AsJson,
@@ -22,7 +23,6 @@ from crowdshot._cli.options import (
     MinAccuracy,
     Overwrite,
     ReadingOptions,
-    as_names,
     flat,
     input_option,
 )

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from crowdshot._cli.console import print_result
-from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares, crowd_option
+from crowdshot._cli.option_values import as_names, as_shares
+from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, crowd_option
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
 

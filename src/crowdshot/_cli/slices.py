@@ -9,17 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from crowdshot._cli.console import print_json, print_lines
-from crowdshot._cli.options import (
-    AsJson,
-    FromText,
-    Labels,
-    Page,
-    ReadingOptions,
-    as_names,
-    flat,
-    input_option,
-    output_option,
-)
+from crowdshot._cli.option_values import as_names
+from crowdshot._cli.options import AsJson, FromText, Labels, Page, ReadingOptions, flat, input_option, output_option
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 

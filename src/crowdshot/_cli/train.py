@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import print_json
+from crowdshot._cli.option_values import as_shares
 from crowdshot._cli.options import (
     AsJson,
     Checkpoint,
     FromText,
-    as_shares,
     episode_option,
     flat,
     input_option,
