@@ -83,7 +83,8 @@ def _plain_column(column: pd.Series[Any]) -> pd.Series[Any]:
         return column.astype(np.int64)
     if pd.api.types.is_integer_dtype(kind) and (column.abs() > EXACT).any():
         return column.astype(object).where(column.notna(), None)
-    return column.astype(np.float64)
+    numbers = column.to_numpy(np.float64, na_value=np.nan)  # pandas 2.2 cannot convert Arrow's with `astype`
+    return pd.Series(numbers, column.index, name=column.name)
 
 
 def _from_datasets(data: Any, argument: str) -> Any:
