@@ -73,7 +73,7 @@ test-oldest: wheel
 	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[features]" pytest hypothesis pytest-xdist polars
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
-	.venv-oldest/bin/pytest -q -n auto -m slow -k "not among_others" -o filterwarnings=default $(OLDEST_SLOW)
+	.venv-oldest/bin/pytest -q -n auto -m slow -k "not crowdkit and not among_others" -o filterwarnings=default $(OLDEST_SLOW)
 
 test-newest: wheel
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
