@@ -23,7 +23,7 @@ class Part:
 @dataclass(frozen=True)
 class Whole:
     part: Part | None = field(metadata=INLINE)
-    uncertainty: float | None = field(metadata={"key": "short"})
+    uncertainty: float | None
     files: list[Path]
     own: bool = field(default=True, metadata=OMITTED)
 
@@ -34,13 +34,13 @@ def test_example():
 
 def test_keys_and_their_order():
     whole = Whole(Part(1, Limits(0.5, 1.0)), None, [Path("a.csv")])
-    expected = {"first": 1, "second": {"low": 0.5, "high": 1.0}, "short": None, "files": ["a.csv"]}
+    expected = {"first": 1, "second": {"low": 0.5, "high": 1.0}, "uncertainty": None, "files": ["a.csv"]}
     assert list(to_json(whole).items()) == list(expected.items())
 
 
 def test_optional_and_inline_fields_without_a_value_are_omitted():
-    assert to_json(Whole(Part(1), 0.5, [])) == {"first": 1, "short": 0.5, "files": []}
-    assert to_json(Whole(None, 0.5, [])) == {"short": 0.5, "files": []}
+    assert to_json(Whole(Part(1), 0.5, [])) == {"first": 1, "uncertainty": 0.5, "files": []}
+    assert to_json(Whole(None, 0.5, [])) == {"uncertainty": 0.5, "files": []}
 
 
 def test_nested_values_are_converted():
