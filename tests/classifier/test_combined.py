@@ -163,6 +163,7 @@ def same_by_other_names(seed: int, K: int, a: int, method: str) -> None:
     np.testing.assert_allclose(there[:, classes], here, atol=1e-4)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 4), st.sampled_from(["auto", "labeling-search"]))
 @settings(max_examples=10, deadline=None)
 def test_neither_names_nor_order_matter(seed: int, K: int, a: int, method: str) -> None:

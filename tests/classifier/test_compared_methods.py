@@ -156,6 +156,7 @@ def test_a_network_is_taught_and_goes_into_the_file(pictures, tmp_path):
     np.testing.assert_allclose(again.predict_proba(images), direct[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, monkeypatch):
     images, labels, encoder = pictures
     monkeypatch.setattr(compared_methods, "AT_ONCE", 3 * 28 * 28 * 64)

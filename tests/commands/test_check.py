@@ -169,6 +169,7 @@ def test_titles_totals_and_bad_rows_of_a_csv(tmp_path, run):
     assert "item = 'Review ID', annotator = 'Rater', label = 'Rating (final)', time = 'Date'" in done.out
 
 
+@pytest.mark.slow
 def test_merged_cells_and_two_rounds(tmp_path, run):
     book = openpyxl.Workbook()
     sheet = book.active
@@ -315,6 +316,7 @@ def test_a_folder_of_exports_is_named_by_a_pattern(tmp_path, place, pattern, run
     assert f"doccano/{pattern}" in done.err
 
 
+@pytest.mark.slow
 def test_two_answers_of_mechanical_turk_are_one_problem(tmp_path):
     """`check` proposes a command that works; other commands do not name the column of inputs for the label."""
     rows = [

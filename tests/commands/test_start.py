@@ -79,11 +79,13 @@ def test_commands_that_need_no_items_load_no_torch(tmp_path):
     assert all(outputs[:-1])
 
 
+@pytest.mark.slow
 def test_labels_are_read_and_aggregated_without_torch(tmp_path):
     done = run(READ, tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), "these slow it down"
 
 
+@pytest.mark.slow
 def test_the_classifier_is_imported_without_torch(tmp_path):
     done = run(IMPORT, tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), "these slow down the import"

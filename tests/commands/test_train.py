@@ -383,7 +383,8 @@ def test_kills_at_random_times_do_not_change_any_bit_of_the_weights(source, tmp_
     assert int(done.stdout) >= 2, "the run was over before it could be killed"
     taken_up = [int(n) for n in re.findall(r"continuing from iteration (\d+) of 30", done.stderr)]
     assert taken_up == sorted(set(taken_up)), "not every part of the run came further than the one before"
-    assert len(taken_up) >= int(done.stdout) - 1  # a part that is killed when it has just removed its checkpoint begins anew
+    # A part that is killed when it has just removed its checkpoint begins anew.
+    assert len(taken_up) >= int(done.stdout) - 1
     same(load_encoder(out), undisturbed)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
     rows = (tmp_path / "out.history.csv").read_text().splitlines()

@@ -209,6 +209,7 @@ def test_an_encoder_of_texts_says_what_it_wants(without_network):
         assert str(error.value) == told
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=2, max_size=6))
 @settings(deadline=None, max_examples=20)
 def test_any_text_has_finite_features_or_is_refused(texts):

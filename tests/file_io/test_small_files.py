@@ -69,6 +69,7 @@ def test_parquet_that_repeats_a_value(tmp_path, kind):
     assert "unpacks to" in refused(tmp_path / "x.parquet", "read_feature_file")
 
 
+@pytest.mark.slow
 def test_a_long_list_in_parquet(tmp_path):
     table = pa.table({"item": ["a"], "label": pa.array([[1] * 8_000_000], pa.list_(pa.int64()))})
     pq.write_table(table, tmp_path / "x.parquet")
@@ -246,6 +247,7 @@ def test_the_header_of_a_table_is_made_once(tmp_path):
     assert table.header is table.header
 
 
+@pytest.mark.slow
 def test_records_with_other_keys_each_are_refused(tmp_path):
     lines = "".join(f'{{"item": "i{i}", "annotator": "a", "label": "c", "k{i}": 1}}\n' for i in range(30_000))
     (tmp_path / "x.jsonl").write_text(lines)

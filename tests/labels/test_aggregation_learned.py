@@ -32,6 +32,7 @@ def test_posteriors_sum_to_one(method) -> None:
     np.testing.assert_allclose(found.class_probs, found.probabilities.mean(0))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), per_item=st.integers(1, 5), K=st.integers(2, 5))
 def test_results_do_not_depend_on_names_or_order(seed: int, per_item: int, K: int) -> None:
     ann, _ = crowd(seed, N=12, R=5, K=K, per_item=per_item)

@@ -144,6 +144,7 @@ def test_a_few_of_many_items_are_the_same_in_any_order() -> None:
     assert len(here) == 60
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), K=st.integers(2, 4), N=st.integers(4, 30))
 def test_neither_names_nor_order_matter(seed: int, K: int, N: int) -> None:
     random = np.random.default_rng(seed)

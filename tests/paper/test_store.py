@@ -272,6 +272,7 @@ def test_concurrent_adding_and_compacting_lose_nothing(tmp_path):
     assert store.times()["what"].value_counts().to_dict() == {"test": 20, "meta-training": 20}
 
 
+@pytest.mark.slow
 def test_two_compactions_do_not_overlap(tmp_path, monkeypatch):
     """Otherwise the slower one would overwrite rows.parquet without the pieces that the faster one moved there."""
     store, late = filled(tmp_path), PIECE._replace(split=9)

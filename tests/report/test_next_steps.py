@@ -123,6 +123,7 @@ def test_who_is_asked_is_who_next_asks():
     assert f"crowdshot next labels.csv --budget {n_open}" in page.text
 
 
+@pytest.mark.slow
 def test_known_items_are_not_audited():
     found, _, _ = report_on(
         fitted_crowd([coin(0.95, 2)] * 3, 30, gold={0: 0, 1: 0, 2: 0}), commands={"audit": "audit r"}

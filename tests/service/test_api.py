@@ -53,6 +53,7 @@ def test_what_cannot_be_seen_around_a_name_is_no_part_of_it(service):
         assert [row["item"] for row in client.get("/v1/next?annotator=ann\u200b").json()["questions"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*which is not in the files")
 def test_new_names_are_for_labels_that_come_too(service, crowd, tmp_path):
     names = tmp_path / "names.csv"

@@ -55,6 +55,7 @@ def test_a_share_of_the_questions_is_gold_and_none_comes_twice(service, files):
         assert max(numbers) - min(numbers) <= 1  # in turn
 
 
+@pytest.mark.slow
 def test_gold_is_not_repeated_after_a_restart_or_under_another_spelling(service, files, tmp_path):
     data, first = tmp_path / "data", []
     with start(service, files, data=data) as client:
@@ -71,6 +72,7 @@ def test_gold_is_not_repeated_after_a_restart_or_under_another_spelling(service,
         assert set(asked(client, "cy", 10)) & set(GOLD) == set()
 
 
+@pytest.mark.slow
 def test_everything_that_can_be_read_is_the_same_for_gold_items(service, files):
     """A gold item and a similar other item differ nowhere but in their names."""
     with start(service, files) as client:
@@ -107,6 +109,7 @@ def test_the_classifier_to_download_has_no_known_answers(service, files, tmp_pat
         assert max(consensus[item] for item in GOLD) < 1
 
 
+@pytest.mark.slow
 def test_who_fails_is_paused_and_gets_a_sentence(service, files):
     with start(service, files) as client:
         number = client.get("/health").json()["version"]
@@ -137,6 +140,7 @@ def test_who_fails_is_paused_and_gets_a_sentence(service, files):
         assert page.count("Not tested with a known answer yet.") == 2
 
 
+@pytest.mark.slow
 def test_known_answers_count_in_the_accuracies(service, files):
     with start(service, files) as client, start(service, files, rule=None, data=files[0].parent / "other") as other:
         for each in (client, other):

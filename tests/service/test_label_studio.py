@@ -115,6 +115,7 @@ def test_a_changed_or_cancelled_label(service):
         wait_until(lambda: not labels_of(client))
 
 
+@pytest.mark.slow
 def test_a_label_of_the_file_can_be_deleted(service):
     with service([EXPORT]) as client:
         version = client.get("/health").json()["version"]

@@ -87,6 +87,7 @@ def test_a_hundred_megabytes_of_json_are_refused(tmp_path):
         assert get(process, "/health")["status"] == "UP"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -257,6 +258,7 @@ def test_the_log_has_names_only_on_request(tmp_path, told):
     assert found == (["Zebedee", "item-47", "label-of-47"] if told else [])
 
 
+@pytest.mark.slow
 def test_failures_of_a_fit_are_logged_without_names(service, crowd, caplog, monkeypatch):
     with service([crowd[0]]) as client:
         version = client.get("/health").json()["version"]

@@ -35,6 +35,7 @@ def test_label_studio_requests_predictions_of_the_newest_version(service):
         assert {headers["Authorization"] for *_, headers in seen} == {f"Token {TOKEN}"}
 
 
+@pytest.mark.slow
 def test_failures_are_logged_without_names_and_retried(service, caplog):
     with (
         fake_server({ACTION: (500, {"detail": "no task of Zebedee"})}) as (address, seen),

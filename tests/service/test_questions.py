@@ -84,6 +84,7 @@ def test_open_questions_to_others_reduce_the_gain(version):
     assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_many_classes_and_open_questions_are_fast(service):
     """Two hundred classes and five annotators with all questions would give millions of combinations of answers."""
     with service() as client:

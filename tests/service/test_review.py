@@ -53,6 +53,7 @@ def test_a_class_becomes_a_known_or_a_new_one(unsure, becomes, classes):
     assert consensus(unsure)["i0"]["n_labels"] == 4
 
 
+@pytest.mark.slow
 def test_labels_are_discarded_and_taken_back(unsure):
     assert decide(unsure, "class", "C at", None).status_code == 201
     number = after(unsure, unsure.number)
@@ -63,6 +64,7 @@ def test_labels_are_discarded_and_taken_back(unsure):
     assert consensus(unsure)["i0"]["n_labels"] == 4
 
 
+@pytest.mark.slow
 def test_an_item_becomes_another_or_is_added(unsure):
     assert decide(unsure, "item", "NOPE", "i39").status_code == 201
     number = after(unsure, unsure.number)
@@ -89,6 +91,7 @@ def test_impossible_decisions(unsure, kind, becomes):
     assert not unsure.live.journal.decisions()
 
 
+@pytest.mark.slow
 def test_the_labelling_interface_lists_classes(service):
     with service() as client:
         predict(client, tasks())
@@ -99,6 +102,7 @@ def test_the_labelling_interface_lists_classes(service):
         assert "Cta" not in client.live.version.annotations.classes
 
 
+@pytest.mark.slow
 def test_without_known_classes_nothing_is_held(service):
     with service() as client:
         say(client, ("a", "ann", "cat"), ("b", "ann", "dog"))

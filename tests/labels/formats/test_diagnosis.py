@@ -43,6 +43,7 @@ def test_columns_are_recognised_by_their_content_in_any_order(seed, order):
     assert guess_columns(as_table(crowd(seed)[list(order)])) in ({"item": "c1", "annotator": "c2", "label": "c3"}, None)
 
 
+@pytest.mark.slow
 def test_most_crowds_are_recognised():
     found = [guess_columns(as_table(crowd(seed))) for seed in range(20)]
     assert sum(each is not None for each in found) >= 19

@@ -339,6 +339,7 @@ def test_crowdkit_and_cleanlab_take_and_give(read) -> None:
     assert Annotations.from_cleanlab(matrix).to_matrix().tolist() == ann.to_matrix().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, *FORMATS])
 @given(data=st.binary(max_size=60) | st.text('item,annotator,label\n"{}:0', max_size=80).map(str.encode))
 def test_readers_raise_nothing_but_our_error(tmp_path_factory, name: str | None, data: bytes) -> None:

@@ -110,6 +110,7 @@ def test_gold_labels_that_no_annotator_chose_are_reported(tmp_path):
     assert len(notes) == 1
 
 
+@pytest.mark.slow
 def test_new_names_apply_to_gold_labels(tmp_path):
     """`caat` occurs in gold alone, and is renamed, also by the engine."""
     answers = "".join(f"{n},{who},{'cat' if n % 2 else 'dog'}\n" for n in range(6) for who in ("ann", "bob", "cyd"))
