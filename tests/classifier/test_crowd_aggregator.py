@@ -44,6 +44,20 @@ def test_results_equal_those_of_the_function(method, function):
         np.testing.assert_allclose(fitted.confusion_, expected.confusion)
 
 
+def test_fit_predict_returns_a_label_for_each_item():
+    found = CrowdAggregator("majority").fit_predict([[1, 1, 0], [0, 0, None], [1, 0, 1]])
+    assert found.tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(found, [1, 0, 1])  # works as an array too
+
+    table = pd.DataFrame({"task": ["b", "b", "a", "a"], "worker": ["x", "y", "x", "y"], "answer": list("qqpp")})
+    fitted = CrowdAggregator()
+    found = fitted.fit_predict(table, gold={"a": "q"})
+    expected = CrowdAggregator().fit(table, gold={"a": "q"}).consensus_
+    assert found.to_dict() == dict(zip(expected["task"], expected["answer"], strict=True))
+    assert found["a"] == "q"
+    assert (found.index.name, found.name) == ("task", "answer")
+
+
 def test_consensus_names_its_items():
     found = aggregate.learned(ANN)
     assert found.items.tolist() == ANN.items.tolist()

@@ -155,6 +155,25 @@ class CrowdAggregator(Inspection):
         self._missing = mark_of(missing, known[0].classes)
         return self._fit(*known)
 
+    def fit_predict(self, labels: Any, **arguments: Any) -> pd.Series[Any]:
+        """Aggregate the labels and return the consensus labels.
+
+        Parameters
+        ----------
+        labels : array, list, DataFrame, dict or Annotations
+            As in `fit`.
+        **arguments
+            Further arguments of `fit`.
+
+        Returns
+        -------
+        Series
+            The column ``label`` of ``consensus_``, indexed by item.
+        """
+        self.fit(labels, **arguments)
+        columns = self.annotations_.columns
+        return self.consensus_.set_index(columns.item)[columns.label]
+
     def partial_fit(self, labels: Any, *, gold: Gold = None) -> Self:
         """Add labels, items, annotators or known classes; call `fit` the first time.
 
