@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError
+from crowdshot.errors import CrowdshotWarning
 from crowdshot.metrics import consensus_accuracy_scorer, held_back_labels_scorer
 from crowdshot.model_selection import CrowdKFold, cross_val_proba
 
@@ -46,6 +47,28 @@ def test_scores_with_gaps(clf, y):
         for train, test in folds
     ]
     np.testing.assert_allclose(scores, expected)
+
+
+@pytest.mark.parametrize("scoring", [None, held_back_labels_scorer])
+def test_folds_of_a_crowd_that_is_sorted_by_class_warn(clf, scoring):
+    order = np.argsort(TRUTH, kind="stable")
+    y = np.where(np.isnan(Y), 0, Y)[order].astype(int)  # complete, so that scikit-learn accepts it
+    with pytest.warns(CrowdshotWarning) as found:
+        low = cross_val_score(clf, X[order], y, cv=3, scoring=scoring)
+    warning = found[0].message
+    assert warning.argument == "labels"
+    assert "CrowdKFold" in warning.hint
+    high = cross_val_score(clf, X[order], y, cv=CrowdKFold(3), scoring=scoring)  # does not warn
+    assert high.mean() > low.mean()
+
+
+def test_chance_differences_of_class_frequencies_do_not_warn():
+    rng = np.random.default_rng(3)
+    for n_items, n_classes in ((12, 2), (40, 20), (300, 5)):
+        x = rng.normal(size=(n_items, 2))
+        labels = rng.integers(n_classes, size=(n_items, 3))
+        for train, test in KFold(4).split(x):
+            consensus_accuracy_scorer(CrowdClassifier("identity").fit(x[train], labels[train]), x[test], labels[test])
 
 
 def test_folds_have_every_item_once_and_all_classes():

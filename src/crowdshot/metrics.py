@@ -23,13 +23,15 @@ True
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import described
 from crowdshot.io.cells import Positions, positions
 from crowdshot.labels import aggregation
@@ -51,6 +53,8 @@ MOST_ACCURATE = 0.98  # of predictions as a source of the posterior
 LEAST_INFORMATION = 0.05  # labels with less do not limit an accuracy from above
 EM_STEPS = 100
 TINY = 1e-9  # least probability of a class
+UNLIKE = 1 / 3  # share of the items that would need another class to have the classes of the fit
+P_UNLIKE = 1e-3  # p-value of the same
 
 __all__ = [
     "AccuracyEstimate",
@@ -394,7 +398,32 @@ def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
     n_items = X.shape[0] if hasattr(X, "shape") else len(X)
     clf = _last(estimator)
     missing = mark_of(clf._missing, clf.classes_) if hasattr(clf, "_missing") else "auto"
-    return annotations_of(labels, n_items, names_of(X), None, missing)
+    ann = annotations_of(labels, n_items, names_of(X), None, missing)
+    _warn_of_other_classes(getattr(clf, "annotations_", None), ann)
+    return ann
+
+
+def _warn_of_other_classes(fitted: Annotations | None, ann: Annotations) -> None:
+    """Warn if the labels have very different class frequencies than those of the fit.
+
+    So they do if scikit-learn splits items that are sorted by class: ``cv=3`` neither shuffles nor stratifies here,
+    because the labels of a crowd are several columns.
+    """
+    if fitted is None:
+        return
+    counts = [np.bincount(each.label, 1 / np.bincount(each.item)[each.item], each.n_classes) for each in (fitted, ann)]
+    place = positions(fitted.classes, ann.classes)
+    new = np.bincount(np.where(place < 0, fitted.n_classes + np.arange(ann.n_classes), place), counts[1])
+    a = np.pad(counts[0], (0, max(len(new) - fitted.n_classes, 0)))
+    b = np.pad(new, (0, len(a) - len(new)))
+    a, b = a[a + b > 0], b[a + b > 0]
+    ratio = math.sqrt(b.sum() / a.sum())
+    chi_squared = float(((a * ratio - b / ratio) ** 2 / (a + b)).sum())
+    distance = np.abs(a / a.sum() - b / b.sum()).sum() / 2
+    if distance > UNLIKE and chdtrc(len(a) - 1, chi_squared) < P_UNLIKE:
+        message = "differ strongly in class frequencies from the labels of the fit, which distorts the score"
+        hint = "In cross-validation, pass cv=crowdshot.model_selection.CrowdKFold(5), which spreads classes evenly."
+        warnings.warn(CrowdshotWarning(message, argument="labels", hint=hint), stacklevel=4)
 
 
 def _probabilities(estimator: Any, X: Any) -> Floats:

@@ -1,7 +1,7 @@
 """Cross-validate classifiers on a crowd's labels, which have gaps and several columns.
 
 - `CrowdKFold` is a splitter for scikit-learn: ``cross_val_score(clf, X, y, cv=CrowdKFold(5))``. With ``cv=5``,
-  scikit-learn inspects the labels itself and refuses missing ones.
+  scikit-learn refuses missing labels, and neither shuffles nor stratifies.
 - `cross_val_proba` takes the place of ``cross_val_predict(…, method="predict_proba")``, which renumbers the labels of
   each annotator separately.
 
