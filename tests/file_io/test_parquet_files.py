@@ -1,6 +1,8 @@
 """Check that decompression bombs are refused before they are unpacked, or read with little memory."""
 
+import time
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from PIL import Image
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import image_decoding
-from crowdshot.io.archive_limits import MOST_TIMES, MOST_UNPACKED, check_unpacked
+from crowdshot.io.archive_limits import MOST_TIMES, MOST_UNPACKED, check_parts, check_unpacked
 from crowdshot.io.feature_files import read_feature_file
 from crowdshot.io.table_pieces import table_pieces
 from crowdshot.io.tables import read_table
@@ -71,6 +73,15 @@ def test_archives_are_limited_by_their_listed_sizes(tmp_path, monkeypatch, insid
         archive.writestr(inside, bytes(2**21))
     with pytest.raises(CrowdshotError, match=r"bomb\.zip unpacks to 2 MB or more, expected 1 MB at most"):
         read(tmp_path / "bomb.zip")
+
+
+def test_time_to_check_an_archive_of_many_parts():
+    """Images are read in batches, so a large archive is checked hundreds of times."""
+    parts = [zipfile.ZipInfo(f"n01930112/{i:016d}.webp") for i in range(20_000)]
+    archive = SimpleNamespace(infolist=lambda: parts)
+    began = time.process_time()
+    check_parts("images.zip", archive, [part.filename for part in parts])
+    assert time.process_time() - began < 0.5
 
 
 def test_large_images_are_reduced_while_decoding(tmp_path, monkeypatch):

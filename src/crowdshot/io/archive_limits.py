@@ -46,7 +46,8 @@ def check_parts(name: str, archive: zipfile.ZipFile, wanted: Collection[str]) ->
 
     The declared sizes are reliable, because zipfile never reads more than the declared size of a member.
     """
-    parts = [part for part in archive.infolist() if part.filename in wanted]
+    names = frozenset(wanted)
+    parts = [part for part in archive.infolist() if part.filename in names]
     check_unpacked(name, sum(part.compress_size for part in parts), sum(part.file_size for part in parts))
 
 
