@@ -24,6 +24,7 @@ EXAMPLES = """\b
 Examples:
   crowdshot objects boxes.csv --out objects.csv
   crowdshot objects export.json --out objects.csv --annotators-out people.csv
+  crowdshot objects ann.xml bob.xml --out objects.csv
   crowdshot objects ann.jsonl bob.jsonl --overlap 0.3 --out spans.csv
 """
 
@@ -34,7 +35,7 @@ def objects(
         list[Path],
         typer.Argument(
             metavar="FILE…",
-            help="Boxes or spans: a table with a row for each, or exports of Label Studio, doccano or COCO.",
+            help="Boxes or spans: a table with a row for each, or exports of Label Studio, CVAT, doccano or COCO.",
         ),
     ],
     overlap: Annotated[

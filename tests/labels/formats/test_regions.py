@@ -5,6 +5,7 @@ import copy
 import json
 import subprocess
 import sys
+import zipfile
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats.regions import read_regions
 from crowdshot.labels.object_matching import find_objects
-from label_exports import BOX, BOXES, COCO, SPANS, STUDIO_REGIONS, lines, studio_region
+from label_exports import BOX, BOXES, COCO, SPANS, STUDIO_REGIONS, image, job, lines, studio_region
 from labels.formats.test_fuzz import ODD, places
 
 
@@ -72,6 +73,44 @@ def test_exports(read) -> None:
         ]
 
 
+def cvat_box(label="cat", xtl="1", ytl="2", xbr="30.5", ybr="40", **more):
+    fields = {"label": label, "source": "manual", "occluded": "0", "xtl": xtl, "ytl": ytl, "xbr": xbr, "ybr": ybr}
+    return "<box " + " ".join(f'{name}="{value}"' for name, value in (fields | more).items()) + "><attribute/></box>"
+
+
+def test_boxes_of_cvat(read, tmp_path) -> None:
+    points = '<points label="eye" points="1,1"/>'
+    images = image("1.png", "day", more=cvat_box() + points + cvat_box("dog", rotation="0.0")) + image("2.png")
+    expected = [("1.png", "", ()), ("1.png", "cat", (1, 2, 30.5, 40)), ("1.png", "dog", (1, 2, 30.5, 40))]
+    expected.append(("2.png", "", ()))
+    for assignee, annotator in (("ann", "ann"), ("", "job7")):
+        text = job(images, assignee)
+        assert read(text, name="job7.xml") == [(item, annotator, *rest) for item, *rest in expected]
+    with zipfile.ZipFile(tmp_path / "job7.zip", "w") as archive:
+        archive.writestr("annotations.xml", job(images))
+    assert len(read_regions([tmp_path / "job7.zip"])) == 4
+    bob = tmp_path / "bob.xml"
+    bob.write_text(job(image("1.png", more=cvat_box(xtl="2")) + image("2.png")))
+    found = find_objects(read_regions([tmp_path / "job7.zip", bob]))
+    assert found.objects[["label", "marked_by", "seen_by"]].values.tolist() == [["cat", 2, 2], ["dog", 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("box", "word"),
+    [
+        (cvat_box(rotation="359.3"), "rotated"),
+        (cvat_box(xtl="left"), "coordinate 'left'"),
+        (cvat_box(xtl="31"), "without any size"),
+        (cvat_box(label=""), "no label"),
+        ('<box label="cat" xtl="1" ytl="1" xbr="2"/>', "coordinate None"),
+    ],
+)
+def test_boxes_of_cvat_refused(read, box, word) -> None:
+    error = refused(read, job(image("1.png", more=box), "ann"))
+    assert word in error.message
+    assert error.where.endswith("ann.csv, line 5")
+
+
 ROTATED = {**BOX, "value": {**BOX["value"], "rotation": 9}}
 
 
@@ -88,6 +127,8 @@ ROTATED = {**BOX, "value": {**BOX["value"], "rotation": 9}}
         (BOXES, {"x": "left"}, "ann.csv", "no column 'left' for x"),
         (BOXES, {"size": "x"}, None, "names 'size'"),
         (STUDIO_REGIONS, {"x": "x"}, None, "export of a label tool"),
+        (job(image("1.png", more=cvat_box())), {"x": "x"}, None, "export of a label tool"),
+        (job(image("1.png", "tag")), None, "ann.csv", "no box and no span"),
         ("image,annotator,label,x,y,width,height\n2.png,ann,,,,,\n", None, "ann.csv", "no box and no span"),
         (
             [{"id": 1, "data": {}, "annotations": [{"completed_by": 1, "result": [ROTATED]}]}],

@@ -1,7 +1,8 @@
 """Read exports of CVAT in the format "CVAT for images 1.1": an XML file per job, or the ZIP file with it.
 
-A label is an image's ``<tag label="…">``. CVAT does not record who set a tag, so all labels of a file belong to one
-annotator: the assignee in its ``<meta>`` element or, without a single assignee, the name of the file.
+A label is an image's ``<tag label="…">``. CVAT does not record who set a tag or drew a box, so all labels of a file
+belong to one annotator: the assignee in its ``<meta>`` element or, without a single assignee, the name of the file.
+`formats.regions` reads the boxes.
 """
 
 from __future__ import annotations
@@ -32,10 +33,20 @@ SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "
 
 
 @dataclass
-class Export:
-    """Content of an export; ``images`` holds the line, the name and the labels of the tags of each image."""
+class ExportedImage:
+    """An image of an export; ``boxes`` holds the line and the attributes of each box."""
 
-    images: list[tuple[int, str, list[str]]] = field(default_factory=list)
+    line: int
+    name: str
+    tags: list[str] = field(default_factory=list)
+    boxes: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+
+
+@dataclass
+class Export:
+    """Content of an export."""
+
+    images: list[ExportedImage] = field(default_factory=list)
     assignees: set[str] = field(default_factory=set)
     shapes: Counter[str] = field(default_factory=Counter)
 
@@ -46,31 +57,38 @@ def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     explicit_columns(columns, file.name, ())
-    export = _parse(_xml(file), file.name)
-    if export.shapes and not any(labels for _, _, labels in export.images):
+    export = parse_export(file)
+    if export.shapes and not any(image.tags for image in export.images):
         kind, number = export.shapes.most_common(1)[0]
         raise CrowdshotError(
             f"has {number} of <{kind}> and no tags on its images",
             where=file.name,
             found=kind,
-            expected="one tag per image (shapes are not read)",
+            expected="one tag per image",
+            hint="`crowdshot objects` matches boxes." if export.shapes["box"] else None,
         )
-    annotator = export.assignees.pop() if len(export.assignees) == 1 else file.annotator or file.stem
+    annotator = annotator_of(export, file)
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
-    for line, name, labels in export.images:
-        label = one_label(labels, f"{file.name}, line {line}, image {name!r}", file.several)
+    for image in export.images:
+        label = one_label(image.tags, f"{file.name}, line {image.line}, image {image.name!r}", file.several)
         if label:
-            entries.append(Entry(name, annotator, label))
+            entries.append(Entry(image.name, annotator, label))
         else:
             left_out["images without a tag"] += 1
     return gather(file.name, entries, Columns("image"), left_out)
 
 
-def _parse(data: bytes, name: str) -> Export:
+def annotator_of(export: Export, file: LabelFile) -> str:
+    """Return the annotator of all labels of an export."""
+    return next(iter(export.assignees)) if len(export.assignees) == 1 else file.annotator or file.stem
+
+
+def parse_export(file: LabelFile) -> Export:
     """Parse the XML; files with a document type are refused, because it may declare or fetch entities."""
+    data = _xml(file)
     parser = DefusedExpatParser(forbid_dtd=True)
-    reader = _Reader(parser, name)
+    reader = _Reader(parser, file.name)
     parser.setContentHandler(reader)
     try:
         parser.parse(io.BytesIO(data))
@@ -82,7 +100,9 @@ def _parse(data: bytes, name: str) -> Export:
         reason = (
             f"line {error.getLineNumber()}: {error.getMessage()}" if isinstance(error, SAXParseException) else error
         )
-        raise CrowdshotError(f"is damaged or not XML ({reason})", where=name, expected="annotations of CVAT") from None
+        raise CrowdshotError(
+            f"is damaged or not XML ({reason})", where=file.name, expected="annotations of CVAT"
+        ) from None
     return reader.export
 
 
@@ -117,12 +137,14 @@ class _Reader(ContentHandler):
         if path[1:] == ["image"]:
             if not trim(attributes.get("name", "")):
                 raise CrowdshotError("has an <image> without a name", where=self.place)
-            export.images.append((self.line, trim(attributes["name"]), []))
+            export.images.append(ExportedImage(self.line, trim(attributes["name"])))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
-                export.images[-1][2].append(attributes.get("label", ""))
+                export.images[-1].tags.append(attributes.get("label", ""))
             elif tag in SHAPES:
                 export.shapes[tag] += 1
+            if tag == "box":
+                export.images[-1].boxes.append((self.line, dict(attributes.items())))
 
     def characters(self, text: str) -> None:
         if self.path[1:2] == ["meta"]:

@@ -2,14 +2,14 @@
 
 Tables have a row for each box or span: item, annotator, label and ``x, y, width, height``, or ``xmin, ymin, xmax,
 ymax``, or ``start, end``. A row without coordinates says that the annotator looked at the item and marked nothing.
-Exports of Label Studio (rectangles and text spans), doccano (spans) and COCO are read too. A file of doccano or COCO is
-of one annotator, whom its name names.
+Exports of Label Studio (rectangles and text spans), CVAT (boxes), doccano (spans) and COCO are read too. A file of CVAT
+is of its assignee; a file of doccano or COCO, or of CVAT without an assignee, is of one annotator, whom its name names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crowdshot.errors import CrowdshotError, Use
@@ -18,6 +18,7 @@ from crowdshot.io.cells import text
 from crowdshot.io.json_text import as_record, as_records
 from crowdshot.io.tables import Record, Table
 from crowdshot.labels.columns import find_columns, plain
+from crowdshot.labels.formats import cvat
 from crowdshot.labels.formats.label_file import LabelFile, distinct_names
 from crowdshot.labels.formats.label_studio import TASK, user_of
 from crowdshot.labels.formats.question_choice import is_picture
@@ -66,21 +67,27 @@ def read_regions(
 
 
 def _regions(file: LabelFile, columns: dict[str, str]) -> Iterable[Region]:
-    fields = file.first
-    read = None
-    if set(fields) >= TASK:
-        read = _label_studio
-    elif set(fields) >= COCO:
-        read = _coco
-    elif {"text", "id"} <= set(fields) and any(isinstance(fields.get(name), list) for name in DOCCANO):
-        read = _doccano
-    if read is None:
+    is_cvat = cvat.recognises(file)
+    read = None if is_cvat else _reader(file.first)
+    if not is_cvat and read is None:
         return _table(file.table, columns)
     if columns:
         raise CrowdshotError(
             f"names columns, but {file.name} is an export of a label tool", argument="columns", found=columns
         )
+    if read is None:
+        return _cvat(file)
     return (region for record in file.records for region in read(record, file.annotator or file.stem))
+
+
+def _reader(fields: Mapping[str, Any]) -> Callable[[Record, str], Iterator[Region]] | None:
+    """Return the reader of the label tool that wrote the file, None for a table."""
+    if set(fields) >= TASK:
+        return _label_studio
+    if set(fields) >= COCO:
+        return _coco
+    is_doccano = {"text", "id"} <= set(fields) and any(isinstance(fields.get(name), list) for name in DOCCANO)
+    return _doccano if is_doccano else None
 
 
 def _region(item: str, annotator: str, label: Any, corners: Sequence[Any], place: str) -> Region:
@@ -186,13 +193,27 @@ def _label_studio(record: Record, annotator: str) -> Iterator[Region]:
                 yield _region(item, who, label, [value.get("start"), value.get("end")], record.place)
 
 
+def _refuse_rotation(rotation: Any, place: str) -> None:
+    if rotation is not None and _number(rotation, place) != 0:
+        raise CrowdshotError("has a rotated box", where=place, found=rotation, expected="boxes without rotation")
+
+
 def _rectangle(value: Mapping[str, Any], place: str) -> list[float]:
-    if value.get("rotation") not in (None, 0, 0.0):
-        raise CrowdshotError(
-            "has a rotated box", where=place, found=value["rotation"], expected="boxes without rotation"
-        )
+    _refuse_rotation(value.get("rotation"), place)
     x, y, width, height = (_number(value.get(name), place) for name in LAYOUTS[0])
     return [x, y, x + width, y + height]
+
+
+def _cvat(file: LabelFile) -> Iterator[Region]:
+    export = cvat.parse_export(file)
+    annotator = cvat.annotator_of(export, file)
+    for image in export.images:
+        yield Region(image.name, annotator, "", ())
+        for line, box in image.boxes:
+            place = f"{file.name}, line {line}"
+            _refuse_rotation(box.get("rotation"), place)
+            corners = [box.get(name) for name in ("xtl", "ytl", "xbr", "ybr")]
+            yield _region(image.name, annotator, box.get("label"), corners, place)
 
 
 def _doccano(record: Record, annotator: str) -> Iterator[Region]:
