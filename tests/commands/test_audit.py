@@ -132,6 +132,28 @@ def test_the_checked_items_are_gold(desk: Path) -> None:
     assert drawn["known"] == 20
 
 
+def test_audit_and_page_split_the_accepted_items_alike(desk: Path) -> None:
+    items = [f"Bild {n:03d}" for n in range(1, 7)]
+    pd.DataFrame({"Bild": items, "truth": [truth_of(item) for item in items]}).to_csv(desk / "gold.csv", index=False)
+    done = crowdshot(
+        desk, "aggregate", "labels.csv", "--gold", "gold.csv", "--report", "results", "--overwrite", "--json"
+    )
+    n_accepted = json.loads(done.stdout)["accepted"]
+    split = f"{n_accepted} items are accepted, 6 of them with a known true label"
+    drawn = crowdshot(desk, "audit", "results", "--sample", "20")
+    assert split in drawn.stdout
+    fill(desk)
+    evaluated = crowdshot(desk, "audit", "results", "--checked", "audit.csv", "--update")
+    assert split in evaluated.stdout
+    found = run(desk, "--checked", "audit.csv")
+    assert found["known"] + found["estimates"][0]["items"] == n_accepted
+    page = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", (desk / "results" / "report.html").read_text("utf-8")))
+    assert split in page  # in the section about the audit
+    tile = page.partition("labelled items have a label with probability")
+    assert tile[0].split()[-3:] == [str(n_accepted), "of", "150"]
+    assert tile[2].partition("Need review")[0].strip().endswith("or more, 6 of them with a known true label")
+
+
 def test_the_sample_is_reproducible_and_answers_are_not_overwritten(desk: Path) -> None:
     run(desk, "--sample", 30)
     first = (desk / "audit.csv").read_bytes()

@@ -100,18 +100,21 @@ def _draw(
 
 def _describe_sample(drawn: Drawn, folder: Path) -> str:
     from crowdshot.formatting import align_columns, command, plural
+    from crowdshot.report.folder_audit import split_accepted
 
     rows = [
         (_between(stratum.low, stratum.high), f"{stratum.items:,}", f"{stratum.drawn:,}", "")
         for stratum in drawn.strata[::-1]
     ]
     again = command("audit", [folder], {"checked": drawn.files[0]})
-    known = f"; {drawn.known:,} more are accepted because their true label is known" if drawn.known else ""
+    drawn_from = plural(drawn.accepted, "accepted item")
+    if drawn.known:
+        drawn_from = f"the others ({split_accepted(drawn.accepted, drawn.known)})"
     return "\n".join(
         [
-            f"{plural(drawn.sampled, 'item')} drawn from {plural(drawn.accepted, 'accepted item')}{known}",
+            f"{plural(drawn.sampled, 'item')} drawn from {drawn_from}",
             "",
-            align_columns([("confidence", "accepted", "drawn", ""), *rows]),
+            align_columns([("confidence", "items", "drawn", ""), *rows]),
             "",
             f"{drawn.files[0]}  the table to fill in: write the true label of each item into its last column",
             f"{drawn.files[1]}  the labels and strata of the sample",
@@ -186,7 +189,7 @@ def _describe(result: Audit) -> str:
     from crowdshot.formatting import align_columns, clean, percent, spread
     from crowdshot.report.folder_audit import describe_audit
 
-    head = ("threshold", "accepted", "confidence", "checked", "right", "accuracy", "90 % interval", "at least")
+    head = ("threshold", "labels", "confidence", "checked", "right", "accuracy", "90 % interval", "at least")
     rows = [
         (
             percent(each.threshold),

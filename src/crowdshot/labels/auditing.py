@@ -121,6 +121,8 @@ class Audit:
         Whether the results have changed since the sample was drawn.
     unchecked : list of Stratum
         Strata of which no item was checked; their accuracy is taken from a neighbour.
+    known : int
+        How many more labels are accepted because the item's true label is known. The audit is not about them.
     """
 
     promise: float
@@ -130,6 +132,7 @@ class Audit:
     others: list[str] = field(default_factory=list)
     outdated: bool = False
     unchecked: list[Stratum] = field(default_factory=list)
+    known: int = 0
 
     @property
     def threshold(self) -> float:

@@ -61,6 +61,10 @@ class Results:
         text = "\n".join(f"{item}\t{label}\t{p:.6g}" for item, label, p in rows)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
+    def n_known(self, threshold: float) -> int:
+        """Return the number of accepted items whose true label is known."""
+        return int((is_accepted(self.confidence, threshold) & self.known).sum())
+
 
 def read_results(folder: Path) -> Results:
     """Read the consensus of a results folder; folders of earlier versions have no run.json."""
@@ -169,8 +173,7 @@ def draw_audit(
         )
     _write(folder, description)
     write_file(out, pd.DataFrame(columns))
-    n_known = int((is_accepted(found.confidence, threshold) & found.known).sum())
-    return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT], n_known)
+    return Drawn(len(rows), size, n_accepted, threshold, strata, [out, folder / AUDIT], found.n_known(threshold))
 
 
 def contains(drawn: Sequence[Drawing], earlier: Sequence[Drawing]) -> bool:
@@ -309,11 +312,13 @@ def _audit(found: Results, description: Description, others: Sequence[str]) -> A
         if each.item in description.truths
     ]
     audit = evaluate(description.strata, checked, description.promise or description.threshold)
+    outdated = description.fingerprint != found.fingerprint
     return replace(
         audit,
         sampled=len(description.drawn),
         others=list(others),
-        outdated=description.fingerprint != found.fingerprint,
+        outdated=outdated,
+        known=0 if outdated else found.n_known(description.threshold),
     )
 
 
@@ -374,14 +379,26 @@ def write_corrected(folder: Path, audit: Audit) -> Path:
 def describe_audit(audit: Audit) -> list[str]:
     """Return sentences about the accuracy of the accepted labels, their confidence, and the promised accuracy."""
     all_ = audit.overall
+    others = "other " if audit.known else ""
     return [
-        f"{percent(all_.accuracy)} of the {plural(all_.items, 'label')} with a confidence of"
+        *([split_accepted(all_.items, audit.known) + "."] if audit.known else []),
+        f"{percent(all_.accuracy)} of the {others}{plural(all_.items, 'label')} with a confidence of"
         f" {percent(audit.threshold)} or more are right (90 % interval"
         f" {spread(all_.low, all_.high)}), estimated from {plural(all_.checked, 'checked item')}.",
         *map(_unchecked, audit.unchecked),
         _confidence(audit),
         recommend_threshold(audit),
     ]
+
+
+def split_accepted(unknown: int, known: int) -> str:
+    """Return how many items are accepted, and how many of them are known.
+
+    >>> split_accepted(15, 8)
+    '23 items are accepted, 8 of them with a known true label'
+    """
+    verb = "item is accepted" if unknown + known == 1 else "items are accepted"
+    return f"{unknown + known:,} {verb}, {known:,} of them with a known true label"
 
 
 def _unchecked(stratum: Stratum) -> str:
