@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from crowdshot._cli.console import print_result
-from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.option_values import OTHERS, as_available, as_prices
 from crowdshot._cli.options import (
     AllowOutside,
@@ -18,6 +17,7 @@ from crowdshot._cli.options import (
     EncoderName,
     Features,
     FromText,
+    GoldOptions,
     Images,
     Labels,
     ReadingOptions,

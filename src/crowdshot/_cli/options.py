@@ -20,6 +20,7 @@ from crowdshot.errors import closest
 
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import LabelFiles
+    from crowdshot.labels.gold_questions import GoldRule
 
 # titles of the panels
 INPUT = "Input"
@@ -512,3 +513,40 @@ class ReadingOptions:
         from crowdshot._cli.inputs import LabelFiles  # here, as --help need not wait for pandas
 
         return LabelFiles(labels, **vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldOptions:
+    """The fields of `crowdshot.labels.gold_questions.GoldRule`."""
+
+    gold_share: Annotated[
+        float,
+        method_option(
+            "--gold-share",
+            metavar="SHARE",
+            help="Mix in questions about the items of --gold, as this share of all questions, like 0.1. Nobody can see"
+            " which they are, or gets one twice.",
+        ),
+    ] = 0.0
+    pause_below: Annotated[
+        float | None,
+        method_option(
+            "--pause-below",
+            metavar="SHARE",
+            help="Ask no more questions of annotators who gave the right answer to less than this share of items with"
+            " known answers, like 0.6.",
+        ),
+    ] = None
+    after: Annotated[
+        int,
+        method_option(
+            "--after",
+            metavar="N",
+            help="How many items with known answers somebody must have labelled before --pause-below applies.",
+        ),
+    ] = 10
+
+    def rule(self) -> "GoldRule":
+        from crowdshot.labels.gold_questions import GoldRule  # here, as it imports numpy
+
+        return GoldRule(self.gold_share, self.pause_below, self.after)

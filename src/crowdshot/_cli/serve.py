@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from crowdshot._cli.console import warnings_as_notes
-from crowdshot._cli.gold_options import GoldOptions
 from crowdshot._cli.options import (
     AllowOutside,
     EncoderName,
     Features,
+    GoldOptions,
     Images,
     ReadingOptions,
     Texts,
