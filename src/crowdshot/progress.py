@@ -6,7 +6,8 @@
 
 On a terminal, one line is rewritten in place and disappears with the stage: "embedding 1200/5000, about 3 min left".
 Elsewhere, the line is printed when the stage has lasted a second, and again at growing intervals, so that logs stay
-short. A stage that nothing counts shows how long it has taken: "fitting, 12 s". Only the innermost stage is shown.
+short. A stage that nothing counts shows how long it has taken: "fitting, 12 s". If the total is not known (0), the
+count is shown alone: "aggregating, step 3, 12 s". Only the innermost stage is shown.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Stage:
     def text(self) -> str:
         """Return the counts and the remaining time, or how long the stage has taken."""
         now = time.monotonic()
-        counts = f" {self.done}/{self.total}" if self.total else ""
+        counts = f" {self.done}/{self.total}" if self.total else f" {self.done}" if self.done else ""
         if not 0 < self.done < self.total:
             return f"{self.what}{counts}, {_spoken(now - self.began)}"
         each = (self.counted_at - self.began) / self.done

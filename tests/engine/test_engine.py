@@ -277,13 +277,94 @@ def test_finished_results_are_kept_and_reported(tmp_path):
     assert finished_before
     assert to_json(again) == json.loads(json.dumps(to_json(first)))
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
-    with pytest.raises(CrowdshotError, match=r"out has results of .*, expected a new or empty folder\.$") as error:
+    with pytest.raises(CrowdshotError, match=r"out has results of .*, expected a new or empty folder\.") as error:
         aggregate_parts(labels, "majority", 1, tmp_path / "out")
     assert error.value.found == "method"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\."):
         aggregate_parts(labels, "soft", 1, tmp_path / "mine")
+
+
+def test_a_finished_run_still_writes_the_table_of_annotators(tmp_path):
+    labels = LabelFiles(write(tmp_path / "in", rows(40)))
+    aggregate_parts(labels, "one-coin", 5, tmp_path / "first", tmp_path / "first.csv")
+    aggregate_parts(labels, "one-coin", 5, tmp_path / "out")
+    result, finished_before = aggregate_parts(labels, "one-coin", 5, tmp_path / "out", tmp_path / "later.csv")
+    assert finished_before
+    assert result.files[-1] == tmp_path / "later.csv"
+    assert (tmp_path / "later.csv").read_bytes() == (tmp_path / "first.csv").read_bytes()
+    (tmp_path / "out" / "_annotators.arrow").unlink()  # as version 0.2 left it
+    with pytest.raises(CrowdshotError) as error:
+        aggregate_parts(labels, "one-coin", 5, tmp_path / "out", tmp_path / "never.csv")
+    assert error.value.argument == "annotators"
+    assert not (tmp_path / "never.csv").exists()
+
+
+def stop_after(monkeypatch, tasks):
+    monkeypatch.setattr(engine_workers, "Here", lambda: Interrupted(tasks))
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+def test_overwrite_replaces_results_when_new_ones_are_complete(tmp_path, monkeypatch):
+    """A new file of labels arrives: the old results stay until the new ones are there, even after an interruption."""
+    table, out = rows(60), tmp_path / "out"
+    pattern = write(tmp_path / "in", table[:150])
+    aggregate_parts(LabelFiles(pattern), "dawid-skene", 4, out, top=2)
+    before = parts(out)
+    write(tmp_path / "in", table)
+    with pytest.raises(CrowdshotError) as error:
+        aggregate_parts(LabelFiles(pattern), "dawid-skene", 4, out)
+    assert error.value.found == "files"
+    assert error.value.hint.arguments == {"overwrite": True}
+    for tasks in (1, 3, 5):
+        with monkeypatch.context() as patch:
+            stop_after(patch, tasks)
+            with pytest.raises(KeyboardInterrupt):
+                aggregate_parts(LabelFiles(pattern), "dawid-skene", 4, out, overwrite=True)
+        pd.testing.assert_frame_equal(parts(out), before)
+    result, finished_before = aggregate_parts(LabelFiles(pattern), "dawid-skene", 4, out, overwrite=True)
+    assert not finished_before
+    _, expected = run_aggregate(LabelFiles(pattern), "dawid-skene", 4)
+    same(parts(out), expected)
+    assert all(file.exists() for file in result.files)
+    assert not list(out.glob("_likeliest*"))
+    assert not (out / "_next").exists()
+    assert aggregate_parts(LabelFiles(pattern), "dawid-skene", 4, out, overwrite=True)[1]  # complete already
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("moves", range(1, 8))
+def test_an_interrupted_replacement_is_completed(tmp_path, monkeypatch, moves):
+    """Moving the new tables into place is interrupted after so many moves; the same command then completes it."""
+    pattern, out = write(tmp_path / "in", rows(60)), tmp_path / "out"
+    aggregate_parts(LabelFiles(pattern), "majority", 1, out)
+    move, left = Path.replace, moves
+
+    def limited(self, target):
+        nonlocal left
+        left -= self.parent.name == "_next"  # one move for each part and three for the other files
+        if left < 0:
+            raise KeyboardInterrupt
+        return move(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", limited)
+        with pytest.raises(KeyboardInterrupt):
+            aggregate_parts(LabelFiles(pattern), "soft", 1, out, overwrite=True)
+    aggregate_parts(LabelFiles(pattern), "soft", 1, out, overwrite=True)
+    _, expected = run_aggregate(LabelFiles(pattern), "soft", 1)
+    same(parts(out), expected)
+    assert not (out / "_next").exists()
+
+
+def test_a_failing_replacement_leaves_the_results(tmp_path):
+    pattern, out = write(tmp_path / "in", rows(20)), tmp_path / "out"
+    aggregate_parts(LabelFiles(pattern), "soft", 1, out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    with pytest.raises(CrowdshotError):
+        aggregate_parts(LabelFiles(pattern, columns={"item": "nowhere"}), "soft", 1, out, overwrite=True)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
 @pytest.mark.slow

@@ -310,14 +310,15 @@ def aggregate_parts(
     top: int = 0,
     network: Path | None = None,
     min_accuracy: float = MIN_ACCURACY,
+    overwrite: bool = False,
 ) -> tuple[Result, bool]:
     """Aggregate any number of labels in bounded memory, and write a folder of Parquet files.
 
     Return the result, and whether an earlier run had finished it. The arguments are those of `run_aggregate`, but
-    ``out`` is a folder; see `crowdshot.engine.run`.
+    ``out`` is a folder; see `crowdshot.engine.run`. ``overwrite`` replaces another run's results when all is done.
     """
     from crowdshot.engine.part_files import as_bytes, shares_of
-    from crowdshot.engine.run import RUN, abandon, alone, conclude, prepare, run_job
+    from crowdshot.engine.run import RUN, abandon, alone, conclude, prepare, replace_results, replacing, run_job
     from crowdshot.engine.workers import environment, workers_of
     from crowdshot.io.atomic import write_file
     from crowdshot.io.json_text import to_json
@@ -332,10 +333,14 @@ def aggregate_parts(
     if min_accuracy != MIN_ACCURACY:
         job = replace(job, min_accuracy=min_accuracy, typed={**job.typed, "min_accuracy": min_accuracy})
     share = shares_of(job.memory, cores())
+    if overwrite:
+        job = replacing(job)
     is_resumed = (job.out / RUN).exists()
     finished = prepare(job)
     if finished is not None:
-        return _restored(finished), True
+        if job.out != folder:
+            replace_results(job, folder, finished)
+        return _restored(finished, folder, annotators), True
     with alone(job), environment():
         try:
             workers = workers_of(engine, share.workers, job.work)
@@ -347,10 +352,14 @@ def aggregate_parts(
             raise
     warn_blanks(done.classes, str(labels))
     warn_near_duplicates(done.twins, str(labels))
+    people = with_others(by_risk(done.people), job.history)
     if annotators is not None:
-        write_file(annotators, with_others(by_risk(done.people), job.history))
-    result = _engine_result(job, done, engine, labels.gold_from, annotators)
-    conclude(job, to_json(result))
+        write_file(annotators, people)
+    result = _engine_result(job, folder, done, engine, labels.gold_from, annotators)
+    report = to_json(result)
+    conclude(job, report, people)
+    if job.out != folder:
+        replace_results(job, folder, report)
     return result, False
 
 
@@ -406,11 +415,11 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
     )
 
 
-def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Result:
+def _engine_result(job: Job, folder: Path, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Result:
     from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
 
-    files = [job.out / f"part-{number:05d}.parquet" for number in range(done.parts)]
+    files = [folder / f"part-{number:05d}.parquet" for number in range(done.parts)]
     return summary.Result(
         method=summary.MethodUsed(job.method, engine=engine),
         counts=summary.CrowdCounts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
@@ -425,11 +434,22 @@ def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators
     )
 
 
-def _restored(saved: Mapping[str, Any]) -> Result:
-    """Return the result of an engine from the JSON that it saved."""
+def _restored(saved: Mapping[str, Any], folder: Path, annotators: Path | None) -> Result:
+    """Return the result of an engine from the JSON that it saved, and write the table of annotators if asked to."""
+    import pandas as pd
+
+    from crowdshot.engine.run import PEOPLE
+    from crowdshot.io.atomic import write_file
     from crowdshot.labels.spelling import Respelled, Twins
     from crowdshot.report import summary
 
+    files = [Path(file) for file in saved["files"]]
+    if annotators is not None:
+        if not (folder / PEOPLE).exists():  # version 0.2 did not save it
+            message = "was written by a version that did not keep the table of all annotators"
+            raise CrowdshotError(message, argument="annotators", where=folder, expected="a new or empty folder")
+        write_file(annotators, pd.read_feather(folder / PEOPLE))
+        files = [*(file for file in files if file != annotators), annotators]
     twins = [Twins(**each) for each in saved["near_duplicates"]]
     respelled = [Respelled(**each) for each in saved["respelled"]]
     return summary.Result(
@@ -444,7 +464,7 @@ def _restored(saved: Mapping[str, Any]) -> Result:
         gold=summary.Gold(saved["gold"], saved["gold_from"]),
         names=summary.SpellingNotes(twins, respelled),
         left_out=saved["left_out"],
-        files=[Path(file) for file in saved["files"]],
+        files=files,
     )
 
 
@@ -516,7 +536,7 @@ def aggregate(
         computing_option(
             help="Aggregate more labels than fit into memory, from CSV or Parquet: local, in processes on this"
             " machine; ray or spark, on a cluster. --out is then a folder of part-*.parquet files. An interrupted"
-            " command continues when it is repeated."
+            " command continues when it is repeated. --overwrite replaces the results of other labels or settings."
         ),
     ] = None,
     memory: Annotated[
@@ -564,7 +584,7 @@ def aggregate(
         if value is not None:
             raise CrowdshotError("is not supported with an engine", argument=name)
     result, finished_before = aggregate_parts(
-        label_files, method.value, steps, out, annotators, engine.value, memory, top, network, min_accuracy
+        label_files, method.value, steps, out, annotators, engine.value, memory, top, network, min_accuracy, overwrite
     )
     if finished_before:
         note(f"{out} is complete already; nothing was computed.")

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from crowdshot.engine.scatter_gather import (
     scatter,
 )
 from crowdshot.engine.workers import Workers, ask_of, in_order
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first_line
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
@@ -133,6 +133,8 @@ def _put(table: pa.Table, work: Path, file: Path) -> None:
 
 
 WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
+NEXT = "_next"  # the results that will replace those of another run
+PEOPLE = "_annotators.arrow"  # all annotators; not Parquet, so that *.parquet is the consensus alone
 BUCKETS, LOCK = "buckets", "lock"
 EVERY = 1.0  # seconds between two saves of the state
 
@@ -205,6 +207,7 @@ def prepare(job: Job) -> dict[str, Any] | None:
                     where=job.out,
                     found=changed,
                     expected="a new or empty folder",
+                    hint=Use("to replace them", overwrite=True),
                 )
         elif any(job.out.iterdir()):
             raise CrowdshotError("is not empty", where=job.out, expected="a new or empty folder")
@@ -217,6 +220,35 @@ def prepare(job: Job) -> dict[str, Any] | None:
     except OSError as error:
         raise CrowdshotError(f"could not be written ({error.strerror or error})", where=job.out) from None
     return None
+
+
+def replacing(job: Job) -> Job:
+    """Return a job that writes to ``_next`` in the folder if this holds another run's results; else the same job."""
+    expected = json.dumps(fingerprint(job))
+    if not (job.out / RUN).exists() or (job.out / RUN).read_text() == expected:
+        return job
+    job = replace(job, out=job.out / NEXT)
+    earlier = job.out / RUN
+    if earlier.exists() and earlier.read_text() != expected:  # another attempt, which will not be continued
+        job.work.mkdir(exist_ok=True)
+        with alone(job):
+            shutil.rmtree(job.out)
+    return job
+
+
+def replace_results(job: Job, out: Path, report: Mapping[str, Any]) -> None:
+    """Move the results of a finished job to ``out`` in place of another run's. May be interrupted and repeated."""
+    parts = {Path(file).name for file in report["files"]}
+    tables = parts | {name.replace("part", "_likeliest") for name in parts if job.top}
+    for file in job.out.iterdir():
+        if file.name not in (RUN, FINISHED):
+            file.replace(out / file.name)
+    for old in (*out.glob("part-*.parquet"), *out.glob("_likeliest-*.parquet")):
+        if old.name not in tables:
+            old.unlink()
+    for name in (FINISHED, RUN):
+        (job.out / name).replace(out / name)
+    job.out.rmdir()
 
 
 def _settings_in(file: Path) -> dict[str, Any]:
@@ -335,8 +367,9 @@ def abandon(job: Job) -> None:
         job.out.rmdir()
 
 
-def conclude(job: Job, report: Mapping[str, Any]) -> None:
-    """Save the report and remove intermediate files."""
+def conclude(job: Job, report: Mapping[str, Any], people: pd.DataFrame) -> None:
+    """Save the report and the table of all annotators, and remove intermediate files."""
+    put(job.out / PEOPLE, lambda path: people.to_feather(path, compression="uncompressed"), beside=job.work)
     put(job.out / FINISHED, lambda path: path.write_text(json.dumps(report)), beside=job.work)
     shutil.rmtree(job.work, ignore_errors=True)
 
@@ -405,14 +438,15 @@ def _aggregate(job: Job, method: Aggregator, workers: Workers, folders: list[Pat
     """Run all steps of the method and return its state, which is saved in between."""
     file = job.work / STATE
     done, last = 0, -EVERY
-    with progress("aggregating") as tick:
+    with progress("aggregating, step") as tick:
 
         def after(state: Any) -> None:
             nonlocal done, last
             done += 1
-            tick(done, job.steps + 1)
+            tick(done + 1, 0)  # the step that begins; few methods take all the steps that they may take
             if method.is_done(state) or time.monotonic() - last >= EVERY:
                 keep(file, state)
                 last = time.monotonic()
 
+        tick(1, 0)
         return run(method, ask_of(workers, folders), kept(file), after)
