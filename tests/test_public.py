@@ -4,12 +4,14 @@ import doctest
 import importlib
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 
 import crowdshot
@@ -47,6 +49,37 @@ def test_every_public_name_has_an_example_that_runs(room, name, tmp_path, monkey
     said: list[str] = []
     doctest.DocTestRunner(optionflags=FLAGS).run(example, out=said.append)
     assert not said, "".join(said)
+
+
+MODULES = [found.name for found in pkgutil.walk_packages(crowdshot.__path__, "crowdshot.") if "_gpu" not in found.name]
+
+
+def test_every_example_in_a_docstring_runs(tmp_path, monkeypatch):
+    """Those of methods and of private functions too, with the names of their module."""
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    found = 0
+    for name in MODULES:
+        if name.endswith("__main__"):
+            continue
+        for example in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(name)):
+            found += len(example.examples)
+            doctest.DocTestRunner(optionflags=FLAGS).run(example, out=said.append)
+    assert found > 300
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("estimator", [crowdshot.CrowdClassifier, crowdshot.CrowdAggregator])
+def test_documented_attributes_exist(estimator):
+    X = pd.DataFrame({"width": [0.0, 0.1, 5.0, 5.1], "height": [1.0, 2.0, 1.0, 2.0]})
+    labels = [["a", "a"], ["a", "b"], ["b", "b"], ["b", None]]
+    fitted = estimator().fit(labels) if estimator is crowdshot.CrowdAggregator else estimator().fit(X, labels)
+    section = estimator.__doc__.split("Attributes\n")[1].split("Examples\n")[0]
+    documented = re.findall(r"^    (\w+_) : ", section, re.M)
+    assert len(documented) > 8
+    assert [name for name in documented if not hasattr(fitted, name)] == []
+    columns = estimator.__doc__.split("annotators_ : DataFrame\n")[1].split("confusion_")[0]
+    assert [name for name in fitted.annotators_.columns if name not in columns] == []
 
 
 def test_types_are_complete_for_users():

@@ -426,7 +426,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity"},
             np.zeros((2, 2)),
             pd.DataFrame({"wer": ["x", "y"], "was": ["p", "q"]}),
-            "If rows are the items of X and columns the annotators, pass labels.to_numpy().",
+            "or use Annotations.from_matrix(table) if each column has the labels of an annotator.",
         ),
     ],
 )

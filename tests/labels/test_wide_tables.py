@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot import Annotations, CrowdClassifier, CrowdshotError, read_labels
-from crowdshot.labels.matching import annotations_of
+from crowdshot import Annotations, CrowdAggregator, CrowdClassifier, CrowdshotError, read_labels
+from crowdshot.labels.matching import annotations_of, as_annotations
 from crowdshot.labels.wide_tables import wide_table
 
 WIDE = pd.DataFrame({"ann": ["cat", "cat", "dog"], "bob": ["cat", None, "dog"], "cyd": ["dog", "", "dog"]})
@@ -96,6 +96,102 @@ def test_a_long_table_is_never_taken_for_a_wide_one():
     with pytest.raises(CrowdshotError, match="no column for the item"):
         annotations_of(oddly_named, 2, None, None)
     assert wide_table(pd.DataFrame({"u": [["p"], ["q"]], "v": [["p"], ["q"]]})) is None
+
+
+def numbered(n_items=30, n_annotators=12, each=4, seed=0):
+    """Return a long table of numbers, in which ids of items and annotators are also classes."""
+    random = np.random.default_rng(seed)
+    annotator = np.concatenate([random.permutation(n_annotators)[:each] for _ in range(n_items)])
+    item = np.repeat(np.arange(n_items), each)
+    return pd.DataFrame({"item": item, "worker": annotator, "label": (item + random.integers(0, 2, len(item))) % 3})
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (["page", "worker", "label"], "columns={'item': 'page'}"),
+        (["item", "w", "label"], "columns={'annotator': 'w'}"),
+        (["item", "worker", "l"], "columns={'label': 'l'}"),
+        (["page", "rater_id", "toxicity"], "columns={'item': 'NAME', 'label': 'NAME'}"),
+        (["a", "b", "c"], "columns={'item': 'NAME', 'annotator': 'NAME', 'label': 'NAME'}"),
+    ],
+)
+def test_a_long_table_of_numbers_needs_known_names(names, advice):
+    """Its columns share values, as those of annotators do."""
+    table = numbered().set_axis(names, axis=1)
+    for fit in (CrowdAggregator().fit, lambda labels: CrowdClassifier("identity").fit(np.eye(30), labels)):
+        with pytest.raises(CrowdshotError, match="has no column for the") as error:
+            fit(table)
+        assert advice in error.value.hint
+        assert "Annotations.from_matrix(table)" in error.value.hint
+    columns = dict(zip(["item", "annotator", "label"], names, strict=True))
+    assert (
+        Annotations.from_frame(table, columns).to_matrix().tolist() == as_annotations(numbered()).to_matrix().tolist()
+    )
+
+
+def test_a_small_long_table_is_recognised_by_the_name_of_one_column():
+    table = pd.DataFrame({"page": [0, 0, 1, 1, 2, 2], "user": [0, 1] * 3, "tone": [0, 1, 1, 1, 0, 0]})
+    with pytest.raises(CrowdshotError, match="has no column for the item among 'page', 'user', 'tone'"):
+        CrowdAggregator().fit(table)
+
+
+def test_a_text_beside_the_ids_does_not_make_a_long_table_wide():
+    with pytest.raises(CrowdshotError, match="2 columns that could be the item, 'task', 'text'") as error:
+        CrowdAggregator().fit(numbered().rename(columns={"item": "task"}).assign(text="words"))
+    assert "Annotations.from_frame" in error.value.hint
+
+
+def test_rows_of_item_annotator_and_label_are_no_matrix():
+    table = numbered()
+    with pytest.raises(CrowdshotError, match="rows of") as error:
+        CrowdAggregator().fit(table.to_numpy())
+    assert error.value.found == (120, 3)
+    assert Annotations.from_matrix(table.to_numpy()).n_annotators == 3
+    rows = list(table.itertuples(index=False))  # named tuples
+    assert as_annotations(rows).to_matrix().tolist() == as_annotations(table).to_matrix().tolist()
+    with pytest.raises(CrowdshotError, match="labels has 120 rows") as error:
+        CrowdClassifier("identity").fit(np.eye(30), table.to_numpy())
+    assert "columns" in error.value.hint
+    with pytest.raises(CrowdshotError, match="labels has 3 rows") as error:
+        CrowdClassifier("identity").fit(np.eye(4), np.zeros((3, 4)))
+    assert "labels.T" in error.value.hint
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+def test_annotators_of_numbers_are_still_a_wide_table(seed, n_classes):
+    """Whether they are right or guess; also beside columns that number pages and rows of a page."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(0, n_classes, 60)
+    for skill in (0.7, 0.0):
+        labels = np.where(random.random((60, 3)) < skill, truth[:, None], random.integers(0, n_classes, (60, 3)))
+        wide = pd.DataFrame(labels, columns=["ann", "bob", "cyd"])
+        assert as_annotations(wide).annotators.tolist() == ["ann", "bob", "cyd"]
+        assert as_annotations(labels).n_annotators == 3
+    words = wide.map("class {}".format).assign(page=np.arange(60) // 6, place=np.arange(60) % 6)
+    with pytest.warns(UserWarning, match="not annotators and are ignored: 'page', 'place'"):
+        assert as_annotations(words).annotators.tolist() == ["ann", "bob", "cyd"]
+
+
+def test_an_index_may_hold_items_and_annotators():
+    table = numbered()
+    expected = as_annotations(table).to_matrix().tolist()
+    pairs = table.set_index(["item", "worker"])
+    for labels in (table.set_index("item"), pairs, pairs["label"], pairs["label"].rename("tone")):
+        assert as_annotations(labels).to_matrix().tolist() == expected
+    assert as_annotations(pairs["label"].rename_axis([None, None])).to_matrix().tolist() == expected
+    assert annotations_of(pairs["label"], 30, None, None).to_matrix().tolist() == expected
+    one = pd.Series(
+        [0, 1, 1], index=pd.MultiIndex.from_tuples([("p", 1), ("p", 2), ("q", 1)], names=["patient", "slide"])
+    )
+    assert as_annotations(one).items.tolist() == [("p", 1), ("p", 2), ("q", 1)]  # a single annotator
+
+
+def test_a_column_of_items_names_rows_whose_numbers_are_also_classes():
+    wide = pd.DataFrame({"item": [3, 1, 2, 9, 8, 7], "ann": [1, 2, 1, 2, 1, 2], "bob": [1, 2, 2, 2, 1, 2]})
+    ann = as_annotations(wide)
+    assert (ann.items.tolist(), ann.annotators.tolist()) == ([3, 1, 2, 9, 8, 7], ["ann", "bob"])
 
 
 def test_continuous_numbers_are_no_classes_unless_listed():

@@ -130,9 +130,9 @@ def _between(low: float, high: float) -> str:
     >>> _between(0.9, 0.95), _between(0.995, math.inf)
     ('90 to 95\\xa0%', '99.5\\xa0% or more')
     """
-    from crowdshot.formatting import percent
-
-    return f"{percent(low)} or more" if high == math.inf else f"{100 * low:.3g} to {percent(high)}"
+    if high == math.inf:
+        return f"{100 * low:.3g}\xa0% or more"
+    return f"{100 * low:.3g} to {100 * high:.3g}\xa0%"
 
 
 def _evaluate(

@@ -72,12 +72,13 @@ class CrowdAggregator(Inspection):
     consensus_ : DataFrame
         Columns item, label, confidence, n_labels and agreement, with a row for each item.
     label_proba_ : (N, K) array
-        Posterior class probabilities of the items; a SciPy sparse array with very many classes.
+        Posterior class probabilities of the items, with rows in the order of ``consensus_`` and columns in that of
+        ``classes_``; a SciPy sparse array with very many classes.
     annotators_ : DataFrame
-        Columns annotator, n_labels, accuracy, low and high (a 90 % interval), most_confused, and the expected numbers
-        of right and wrong labels, including those of earlier projects (``priors``).
+        Columns annotator, n_labels, accuracy, low and high (a 90 % interval), most_confused, the expected numbers of
+        right and wrong labels, including those of earlier projects (``priors``), and p_below (see `judge_annotators`).
     confusion_ : (R, K, K) array
-        Confusion matrices [annotator, true, observed].
+        Confusion matrices [annotator, true, observed], in the order of ``annotators_`` and ``classes_``.
     label_quality_ : DataFrame
         A row for each label; ``quality`` is the probability that it is right.
     likely_wrong_ : DataFrame
@@ -86,6 +87,8 @@ class CrowdAggregator(Inspection):
         Pairwise agreement, Krippendorff's alpha and Fleiss' kappa with 90 % intervals.
     gold_ : DataFrame
         Items of known class, compared with the consensus of a fit without them.
+    metrics_ : dict
+        Numbers about the fit for an experiment tracker.
     annotations_ : Annotations
         The labels.
 

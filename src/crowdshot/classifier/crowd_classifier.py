@@ -108,7 +108,8 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
     classes_ : (K,) array
         Classes, sorted, or in the order of the annotations or of an ordered categorical dtype.
     label_proba_ : (N, K) array
-        Posterior class probabilities of every item of X, given all labels and all items.
+        Posterior class probabilities of every item of X, given all labels and all items. Rows are in the order of
+        ``consensus_``, columns in that of ``classes_``.
     consensus_ : DataFrame
         Columns item, label, confidence, n_labels and agreement, with a row for every item of X, labelled or not. The
         columns have the names of the table of labels.
@@ -116,8 +117,8 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
         Columns item, truth, consensus (the consensus of a fit without known classes), confidence and n_labels, with a
         row for each item of known class.
     annotators_ : DataFrame
-        Columns annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and the expected numbers of
-        correct and wrong labels, including those of earlier projects (``priors``).
+        Columns annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, the expected numbers of right
+        and wrong labels, including those of earlier projects (``priors``), and p_below (see `judge_annotators`).
     label_quality_ : DataFrame
         A row for each label; ``quality`` is the probability that it is correct.
     likely_wrong_ : DataFrame
@@ -125,7 +126,7 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
     outliers_ : DataFrame
         A row for each item with its distance to its nearest neighbours, most unusual first.
     confusion_ : (R, K, K) array
-        Confusion matrices [annotator, true, observed].
+        Confusion matrices [annotator, true, observed], in the order of ``annotators_`` and ``classes_``.
     learner_ : str
         The method that was used, such as "combined" or "features" with ``method="auto"``.
     settings_ : dict
@@ -140,12 +141,8 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
         Temperature of the probabilities of new items, 1 unless `calibrate` changed it.
     annotations_ : Annotations
         Labels of the fit.
-    known_ : SideInformation
-        Known classes, weights and other information besides the labels.
-    without_gold_ : (n, K) array
-        Posteriors of the items of known class, from a fit without known classes.
-    missing_ : scalar
-        The argument ``missing`` of the fit.
+    metrics_ : dict
+        Numbers about the fit for an experiment tracker.
     n_features_in_ : int
         Number of features, if X are feature vectors.
     feature_names_in_ : (n_features_in_,) array

@@ -229,7 +229,7 @@ class Annotations:
         --------
         >>> Annotations.from_matrix([["cat", "dog"], ["dog", None]], annotators=["ann", "bob"])
         Annotations(2 items × 2 annotators, 3 labels, 2 classes: 'cat', 'dog')
-        >>> Annotations.from_matrix([0, 1, -1, 1])
+        >>> Annotations.from_matrix([0, 1, -1, 1], missing=-1)
         Annotations(4 items × 1 annotators, 3 labels, 2 classes: 0, 1)
         """
         matrix = to_pandas(matrix)

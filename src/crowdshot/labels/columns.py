@@ -25,8 +25,8 @@ ColumnsInput = Columns | Mapping[str, str] | Sequence[str] | None
 ALIASES: dict[str, tuple[str, str, str]] = {
     "item": (
         "item",
-        "task image file filename filepath imagepath imagefile imagename picture photo example sample instance"
-        " object question unit document text url uri hit"
+        "task image img file filename filepath imagepath imagefile imagename picture photo example sample instance"
+        " object question unit document doc text url uri hit"
         " bild datei objekt foto texte texto element fichier imagen elemento archivo imagem arquivo"
         " 画像 項目 ファイル 图片 图像 文件 项目 圖片 圖像 檔案",
         "id name path index key",
@@ -57,7 +57,14 @@ def plain(name: Any) -> str:
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
 ID_WORDS = ("id", "nr", "number", "key", "code")
-CONTENT = {"text", "texte", "texto", "document", "question"}  # the item itself; an id column beside it takes precedence
+CONTENT = {
+    "text",
+    "texte",
+    "texto",
+    "document",
+    "doc",
+    "question",
+}  # the item itself; an id column beside it takes precedence
 TRUTH = {  # names of columns with gold labels
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
     *("correctanswer", "correctclass", "goldanswer", "goldclass", "trueanswer", "trueclass", "answerkey"),
@@ -93,7 +100,8 @@ def find_columns(
         All column names of the table.
     columns : Columns, sequence of three names, or mapping, optional
         Known names: all three in the order of `Columns`, or some of the three by role. The others are recognised by
-        `ALIASES`. Case, accents, spaces, ``_`` and a final ``id`` or ``name`` are ignored: ``Worker ID`` is a worker.
+        `ALIASES`. Case, accents, spaces, ``_`` and a final ``id``, ``idx`` or ``name`` are ignored: ``Worker ID``
+        is a worker.
     source : str
         The table's name for error messages.
     repeats : callable, optional
@@ -153,7 +161,7 @@ def matches(role: str, found: Iterable[Any], ranks: int = 3) -> list[Any]:
     Only the first of the ``ranks`` ranks in `ALIASES` that matches any column is used.
     """
     exact = {name: plain(name) for name in found}
-    without_id = {name: re.sub(rf"({NAMES})?(id)?$", "", word) for name, word in exact.items()}
+    without_id = {name: re.sub(rf"({NAMES})?(id|idx|index)?$", "", word) for name, word in exact.items()}
     by_id = {name: word for name, word in without_id.items() if word != exact[name] and word in CONTENT}
     for aliases in RANKS[role][:ranks]:
         for words in (by_id, exact, without_id):

@@ -19,13 +19,13 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids, Positions, as_index, fold, ordered, positions, unique_ids
+from crowdshot.io.cells import Ids, Positions, as_index, factorize, fold, ordered, positions, unique_ids
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.io.file_names import strings_in
 from crowdshot.labels.annotations import Annotations, categories_order, warn_alphabetical_order
-from crowdshot.labels.columns import Columns, find_columns
+from crowdshot.labels.columns import Columns, find_columns, matches
 from crowdshot.labels.item_names import plainer
-from crowdshot.labels.wide_tables import wide_table
+from crowdshot.labels.wide_tables import have_names, ids_among, wide_table
 
 MOST_COMPARED = 50_000  # items whose names are compared
 P = ParamSpec("P")
@@ -69,7 +69,7 @@ def as_annotations(labels: Any, classes: Iterable[Any] | None = None, missing: A
     if isinstance(labels, Mapping):
         return warn_near_duplicates(Annotations.from_dict(labels, classes=classes))
     if table is None and isinstance(labels, pd.DataFrame):
-        return warn_near_duplicates(Annotations.from_frame(labels, classes=classes))
+        return warn_near_duplicates(_from_frame(labels, classes))
     if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
         raise CrowdshotError(
             f"is {_type_of(labels)}",
@@ -77,6 +77,9 @@ def as_annotations(labels: Any, classes: Iterable[Any] | None = None, missing: A
             expected="Annotations, an array or a table",
             hint="Read files with read_labels.",
         )
+    if table is None:
+        _refuse_sparse(labels)
+        _refuse_triples(labels)
     matrix = labels if table is None else table
     return warn_near_duplicates(Annotations.from_matrix(matrix, classes=classes, missing=missing))
 
@@ -87,10 +90,34 @@ def _read_form(labels: Any) -> tuple[Any, pd.DataFrame | None]:
         labels = labels.annotations  # the result of read_labels
     if isinstance(labels, Annotations):
         return labels, None
-    labels = _of_columns(to_pandas(labels))
-    if isinstance(labels, list | tuple) and labels and all(type(row) is tuple for row in labels):
-        labels = _of_tuples(list(labels))
+    labels = _with_index_columns(_of_columns(to_pandas(labels)))
+    if isinstance(labels, list | tuple) and labels and all(isinstance(row, tuple) for row in labels):
+        named = hasattr(labels[0], "_fields")  # rows of DataFrame.itertuples
+        labels = pd.DataFrame(labels) if named else _of_tuples(list(labels))
     return labels, wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+
+
+def _with_index_columns(labels: Any) -> Any:
+    """Return a long table whose index has the items, or items and annotators, with these as columns.
+
+    The two levels of a Series' index need no names if values of both are repeated. Anything else is returned unchanged.
+    """
+    if not isinstance(labels, pd.DataFrame | pd.Series):
+        return labels
+    levels = list(labels.index.names)
+    if isinstance(labels, pd.Series) and levels == [None, None]:
+        levels = [Columns().item, Columns().annotator] if _repeat_in_levels(labels.index) else levels
+        labels = labels.rename_axis(levels)
+    if None in levels:
+        return labels
+    if isinstance(labels, pd.DataFrame):
+        long = not have_names(labels.columns) and have_names([*levels, *labels.columns])
+        return labels.reset_index() if long else labels
+    return labels.to_frame("label").reset_index() if have_names([*levels, "label"]) else labels
+
+
+def _repeat_in_levels(index: pd.Index[Any]) -> bool:
+    return all(index.get_level_values(level).has_duplicates for level in range(index.nlevels))
 
 
 def names_items(labels: Any) -> bool:
@@ -186,7 +213,7 @@ def annotations_of(
         by_row = row_by_row(table.index, names)
         labels = table if by_row else Annotations.from_matrix(table, classes=classes, missing=missing)
     elif isinstance(labels, pd.DataFrame):
-        labels = _from_frame(labels, n_items, classes)
+        labels = _from_frame(labels, classes)
     elif isinstance(labels, Mapping):
         labels = Annotations.from_dict(labels, classes=classes)
     if not isinstance(labels, Annotations):
@@ -201,10 +228,7 @@ def _from_rows(
     labels: Any, table: pd.DataFrame | None, n_items: int, names: list[Any] | None, classes: Any, missing: Any
 ) -> Annotations:
     """Convert a matrix, or a wide ``table``, whose rows are the rows of X."""
-    if hasattr(labels, "toarray") or getattr(labels, "is_sparse", False) or getattr(labels, "is_meta", False):
-        raise CrowdshotError(
-            f"is a sparse or empty {type(labels).__name__}", argument="labels", expected="an array with all labels"
-        )
+    _refuse_sparse(labels)
     if hasattr(labels, "__array__") and not hasattr(labels, "__len__"):
         labels = np.asarray(labels)
     n_rows = len(labels) if hasattr(labels, "__len__") else None
@@ -214,12 +238,47 @@ def _from_rows(
             argument="labels",
             found=n_rows,
             expected=f"{n_items} rows as in X",
+            hint=_advice_on_shape(labels, n_items),
         )
     ids = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
     annotators = None
     if table is not None and (ids is not None or not table.index.is_unique):
         ids, annotators = ids or list(range(n_items)), list(table.columns)
     return Annotations.from_matrix(labels, items=ids, annotators=annotators, classes=classes, missing=missing)
+
+
+def _advice_on_shape(labels: Any, n_items: int) -> str | None:
+    """Return advice about labels whose number of rows is not that of X."""
+    shape = np.shape(labels) if isinstance(labels, np.ndarray | pd.DataFrame) else ()
+    if len(shape) == 2 and shape[1] == n_items:
+        return "Pass labels.T if its columns are the items."
+    if len(shape) == 2 and shape[1] == len(Columns()):
+        return "Rows of (item, annotator, label) are a DataFrame with these columns."
+    return None
+
+
+def _refuse_sparse(labels: Any) -> None:
+    """Raise an error for sparse arrays and tensors, whose zeros would be missing labels or a class."""
+    if hasattr(labels, "toarray") or getattr(labels, "is_sparse", False) or getattr(labels, "is_meta", False):
+        raise CrowdshotError(
+            f"is a sparse or empty {type(labels).__name__}", argument="labels", expected="an array with all labels"
+        )
+
+
+def _refuse_triples(labels: Any) -> None:
+    """Raise an error for an array of whole numbers whose rows are probably (item, annotator, label)."""
+    array = labels if isinstance(labels, np.ndarray) else np.array([])
+    if array.ndim != 2 or array.shape[1] != len(Columns()) or array.dtype.kind not in "iu":
+        return
+    if ids_among([factorize(column)[0] for column in array.T]):
+        raise CrowdshotError(
+            "has three columns, of which two hardly repeat a pair of values, as in rows of (item, annotator, label)",
+            argument="labels",
+            found=array.shape,
+            expected="a row for each item and a column for each annotator",
+            hint="Use a DataFrame with the columns item, annotator and label,"
+            " or Annotations.from_matrix(labels) if these are three annotators.",
+        )
 
 
 def _type_of(value: Any) -> str:
@@ -240,18 +299,22 @@ def row_by_row(index: pd.Index[Any], names: Sequence[Any] | None) -> bool:
     return counted and set(index) != set(names)
 
 
-def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | None) -> Annotations:
+def _from_frame(labels: pd.DataFrame, classes: Iterable[Any] | None) -> Annotations:
     try:
         columns = find_columns(labels.columns)
     except CrowdshotError as error:
-        matrix = " If rows are the items of X and columns the annotators, pass labels.to_numpy()."
-        hint = "Convert the table with Annotations.from_frame and its columns argument."
+        free = {role: "NAME" for role in Columns._fields if len(matches(role, labels.columns)) != 1}
+        used = [name for role in Columns._fields if role not in free for name in matches(role, labels.columns)]
+        others = [name for name in labels.columns if name not in used]
+        if len(free) == len(others) == 1:
+            free = dict.fromkeys(free, others[0])
+        hint = f"Name the columns with Annotations.from_frame(table, columns={free or {'item': 'NAME'}})"
         raise CrowdshotError(
             error.message,
             where="labels",
             found=error.found,
             expected=error.expected,
-            hint=hint + (matrix if len(labels) == n_items else ""),
+            hint=f"{hint}, or use Annotations.from_matrix(table) if each column has the labels of an annotator.",
         ) from None
     return Annotations.from_frame(labels, columns, classes=classes)
 

@@ -3,6 +3,10 @@
 Such tables also have other columns. A column does not belong to an annotator if its name says otherwise (notes, date,
 total), if it shares no value with the other columns, or if nearly every row has another value. Values are compared
 without case and spaces.
+
+A long table of numbers may look like a wide one, because the numbers of items, annotators and classes overlap. What
+differs is that an annotator labels an item once: pairs of an item and an annotator do not repeat. Two annotators who
+label many items give some pair of labels again and again.
 """
 
 from __future__ import annotations
@@ -11,14 +15,16 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
-from crowdshot.io.cells import fold, text
-from crowdshot.labels.columns import TRUTH, Columns, find_columns, plain
+from crowdshot.io.cells import Positions, factorize, fold, text
+from crowdshot.labels.columns import TRUTH, Columns, find_columns, matches, plain
 from crowdshot.labels.spelling import parts
 
 Counts = Mapping[str, int]  # number of cells by value, as `fold` returns it
@@ -59,6 +65,10 @@ TOTALS = """
 NAMES, WORDS, TOTAL_NAMES = ({plain(word) for word in words.split()} for words in (IS, HAS, TOTALS))
 LONGEST = 40  # characters of a name of totals
 FEW = 5  # cells; with fewer, distinct values say nothing about a column
+WIDEST = 20  # columns of a long table
+REPEATS = 8.0  # expected number of repeated pairs of independent columns, from which on their absence is no chance
+NAMED_REPEATS = 1.0  # the same if one of the columns is named like annotators
+RARE = 0.1  # share of the expected number that may occur, as annotators sometimes label an item again
 
 
 def is_total(name: str, exactly: bool = True) -> bool:
@@ -177,9 +187,11 @@ def wide_table(labels: pd.DataFrame | pd.Series[Any]) -> pd.DataFrame | None:
         return labels
     counts = [Counter({value: n for value, n in values[name].items() if value != "-1"}) for name in labels.columns]
     annotators = annotators_among([str(name) for name in labels.columns], counts)
-    if not annotators:
+    if not annotators or _is_long_without_names(labels, annotators):
         return None
     others = [name for place, name in enumerate(labels.columns) if place not in annotators]
+    labels = labels.iloc[:, annotators].set_axis(labels[item]) if item in others else labels.iloc[:, annotators]
+    others = [name for name in others if name != item]
     if others:
         warnings.warn(
             CrowdshotWarning(
@@ -189,15 +201,64 @@ def wide_table(labels: pd.DataFrame | pd.Series[Any]) -> pd.DataFrame | None:
             ),
             stacklevel=2,
         )
-    return labels.iloc[:, annotators]
+    return labels
 
 
 def _is_long(labels: pd.DataFrame) -> bool:
+    """Return whether the columns of a long table can be found, or two are named like annotators and labels."""
+    if all(matches(role, labels.columns, ranks=2) for role in ("annotator", "label")):
+        return True
+    return have_names(labels.columns)
+
+
+def have_names(columns: Sequence[Any] | pd.Index[Any]) -> bool:
+    """Return whether columns have names of items, annotators and labels."""
     try:
-        find_columns(labels.columns)
+        find_columns(columns)
     except CrowdshotError:
         return False
     return True
+
+
+def _is_long_without_names(labels: pd.DataFrame, annotators: Sequence[int]) -> bool:
+    """Return whether one of the columns that share values seems to hold the ids of items or annotators."""
+    named = matches("annotator", labels.columns, ranks=2)
+    columns = [factorize(labels.iloc[:, place])[0] for place in range(min(len(labels.columns), WIDEST + 1))]
+    pairs = ids_among(columns, [place for place, name in enumerate(labels.columns) if name in named])
+    return any(place in annotators for pair in pairs for place in pair)
+
+
+def ids_among(columns: Sequence[Positions], named: Collection[int] = ()) -> list[tuple[int, int]]:
+    """Return the pairs of columns that may be the items and the annotators of a long table.
+
+    Their values repeat, but pairs of values hardly do. That is no chance where many repeated pairs would be expected of
+    independent columns.
+
+    Parameters
+    ----------
+    columns : sequence of int arrays of shape (L,)
+        Values as positions, -1 if missing. A column with missing values is not considered.
+    named : collection of int
+        The columns with names of annotators, for which fewer repeated pairs are evidence.
+    """
+    if not 2 < len(columns) <= WIDEST:
+        return []
+    repeats = {place: _repeats(values) for place, values in enumerate(columns) if (values >= 0).all()}
+    all_pairs = len(columns[0]) * (len(columns[0]) - 1) / 2
+    found = []
+    for one, two in combinations(repeats, 2):
+        expected = repeats[one] * repeats[two] / max(all_pairs, 1)
+        if expected < (NAMED_REPEATS if {one, two} & set(named) else REPEATS):
+            continue
+        if _repeats(columns[one] * (columns[two].max() + 1) + columns[two]) <= RARE * expected:
+            found.append((one, two))
+    return found
+
+
+def _repeats(values: Positions) -> float:
+    """Return the number of pairs of rows with equal values."""
+    times = np.unique(values, return_counts=True)[1].astype(np.float64)
+    return float((times * (times - 1) / 2).sum())
 
 
 def _item_column(labels: pd.DataFrame) -> Any:
