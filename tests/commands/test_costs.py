@@ -5,6 +5,7 @@ import html
 import json
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +137,23 @@ def test_the_report_recommends_questions_with_their_cost(folder: Path, cost: str
     again = crowdshot(folder, "report", "results")
     assert again.returncode == 0, again.stderr
     assert line in html.unescape((folder / "results" / "report.html").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("options", [["--cost", "costs.csv"], ["--history", "history.csv"]])
+def test_the_report_announces_what_next_asks(folder: Path, options: list[str]) -> None:
+    """The numbers of questions, items and questions for each annotator are those of the recommended command."""
+    header, *rows = (folder / "labels.csv").read_text().splitlines()
+    (folder / "labels.csv").write_text("\n".join([header, *(row for n, row in enumerate(rows) if n % 5 == 0)]))
+    (folder / "history.csv").write_text("annotator,right,wrong\nann,95,5\n")
+    done = crowdshot(folder, "aggregate", "labels.csv", *options, "--report", "results", "--json")
+    assert done.returncode == 0, done.stderr
+    step = next(each for each in json.loads(done.stdout)["do_next"] if each["text"].startswith("Ask "))
+    done = crowdshot(folder, *shlex.split(step["command"])[1:], "--json")
+    assert done.returncode == 0, done.stderr
+    with (folder / "questions.csv").open() as file:
+        questions = list(csv.DictReader(file))
+    asked, items = Counter(each["annotator"] for each in questions), {each["item"] for each in questions}
+    assert re.match(rf"Ask {len(questions)} questions? about {len(items)} items?: ", step["text"])
+    named = {who: int(n) for n, who in re.findall(r"(\d+) for (ann|bob|cyd)", step["text"])}
+    assert named
+    assert named == {who: asked[who] for who in named}

@@ -149,7 +149,8 @@ def _money(basis: Basis, cost: Mapping[str, float] | Path) -> Money:
 def _with_money(run: facts.Run, money: Money) -> facts.Run:
     from crowdshot.labels.label_costs import describe_costs, describe_money
 
-    return replace(run, money=describe_money(money), costs=describe_costs(money), price=money.cost_per_label)
+    sentences, prices = describe_money(money), money.annotators["cost"].tolist()
+    return replace(run, money=sentences, costs=describe_costs(money), price=money.cost_per_label, prices=prices)
 
 
 def _write(

@@ -139,6 +139,7 @@ def _describe_run(labels: LabelFiles, result: Aggregated, folder: ReportFolder) 
             "money": describe_money(result.money),
             "costs": describe_costs(result.money),
             "price": result.money.cost_per_label,
+            "prices": result.money.annotators["cost"].tolist(),
         }
     inputs = labels.options()
     again = {**inputs, **result.options, "report": folder.out, "overwrite": True}

@@ -47,6 +47,7 @@ from crowdshot.report.page.review_items import (
     Asked,
     Item,
     ask_next,
+    budget_of,
     confidence_if_fully_labelled,
     describe_items,
     excerpt,
@@ -110,6 +111,8 @@ class Run:
         A sentence about what the labels of each annotator cost, by name.
     price : float
         The mean cost of a label, in which the budget of "ask" is counted.
+    prices : sequence of float
+        The cost of a label of each annotator (R,); empty if all cost 1.
     """
 
     sources: Sequence[str]
@@ -130,6 +133,7 @@ class Run:
     money: Sequence[str] = ()
     costs: Mapping[str, str] = field(default_factory=dict)
     price: float = 1.0
+    prices: Sequence[float] = ()
 
     @property
     def thing(self) -> str:
@@ -342,6 +346,7 @@ def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
     agreement = statistics(basis.annotations, run.ordered)
     each_pair = pairs(basis.annotations, "quadratic" if run.ordered else None)
     n_labelled, fully_labelled = int(basis.labelled.sum()), confidence_if_fully_labelled(basis)
+    n_asked = plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
     shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
     seed = 0 if basis.clf is None else basis.clf._seed
@@ -357,7 +362,7 @@ def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
         gold=gold_labels.agreement(basis.compared),
         n_known=len(basis.compared),
         items=describe_items(basis, wanted, check, run.thing),
-        asked=ask_next(basis, plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]),
+        asked=ask_next(basis, budget_of(n_asked, run.price), run.prices),
         fully_labelled=fully_labelled,
         unanimous=_unanimous(basis),
         audit=audit,

@@ -12,7 +12,7 @@ from crowdshot.labels.spelling import and_so
 from crowdshot.report.folder_audit import recommend_threshold, why_none_accepted
 from crowdshot.report.page.annotator_summaries import Person
 from crowdshot.report.page.facts import Facts
-from crowdshot.report.page.review_items import ROUND, plan_round
+from crowdshot.report.page.review_items import ROUND, budget_of, plan_round
 from crowdshot.report.page.thresholds import describe_automatic, nearest
 
 MOST_STEPS = 4  # besides the audit
@@ -89,7 +89,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
         text += f". All annotators have labelled {plural(exhausted, 'more item')} already: find another annotator"
     text = f"{text}. {forecast_sentence(found, confidence)}"
     command = found.run.commands.get("ask")
-    return Step("ask", text, f"{command} --budget {budget * found.run.price:.6g}" if command else "")
+    return Step("ask", text, f"{command} --budget {budget_of(budget, found.run.price):.6g}" if command else "")
 
 
 def forecast_sentence(found: Facts, confidence: float) -> str:

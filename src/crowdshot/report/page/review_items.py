@@ -24,6 +24,7 @@ from crowdshot.formatting import apart, clean, named_annotator
 from crowdshot.labels import asking
 from crowdshot.labels.annotator_flags import useful_questions
 from crowdshot.labels.consensus import THRESHOLD, Floats, review_kinds, uncertainty
+from crowdshot.labels.duplicate_annotators import compare_pairs, predictable_answers
 from crowdshot.labels.label_sets import yes_no_questions
 from crowdshot.report.page.basis import Basis
 
@@ -218,18 +219,32 @@ def plan_round(n_open: int, fully_labelled: Floats, confidence: float = THRESHOL
     return n_open, exhausted, min(n_open - exhausted, ROUND)
 
 
-def ask_next(basis: Basis, budget: int) -> Asked:
-    """Return what `crowdshot next` would ask with this budget."""
+def budget_of(questions: int, price: float) -> float:
+    """Return the cost of questions of this mean price, as the recommended command has it."""
+    return float(f"{questions * price:.6g}")
+
+
+def ask_next(basis: Basis, budget: float, prices: Sequence[float] = ()) -> Asked:
+    """Return what `crowdshot next` would ask with this budget and the costs of each annotator's answers (R,)."""
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = yes_no_questions(ann, basis.posterior) if basis.several else [(ann, basis.posterior)]
+    price = np.array(prices) if len(prices) else np.ones(ann.n_annotators)
+    parts, closed = [(ann, basis.posterior)], (ann.item, ann.annotator)
+    can = np.ones(ann.n_annotators, dtype=bool)
+    if basis.several:
+        parts = yes_no_questions(ann, basis.posterior)
+    elif ann.n_classes > 1:
+        can = useful_questions(basis.judged)
+        redundant = predictable_answers(ann, compare_pairs(ann, basis.posterior))
+        closed = (np.append(ann.item, redundant[0]), np.append(ann.annotator, redundant[1]))
+    history = np.zeros((ann.n_annotators, 2)) if basis.history is None else basis.history
     posterior = asking.at_once([p for _, p in parts])
-    confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
-    can = useful_questions(basis.judged)
-    most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
-    first = asking.first_limits(np.bincount(ann.annotator, minlength=ann.n_annotators), most)
-    questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most, first=first)
+    confusion = asking.at_once([asking.expected_confusion(*part, history) for part in parts])
+    most = np.where(can, asking.fair_share(budget / price[can].min(), int(can.sum())), 0)
+    n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators) + history.sum(1)
+    first = asking.first_limits(n_labels, most)
+    questions = asking.choose(posterior, confusion, closed, budget, price, most, first=first)
     asked = Counter(question.annotator for question in questions).most_common()
     people = [(named_annotator(ann.annotators[annotator]), number) for annotator, number in asked]
     return Asked(len(questions), len({question.item for question in questions}), people)

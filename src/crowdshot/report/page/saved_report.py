@@ -62,7 +62,7 @@ class Saved(NamedTuple):
 def write_run(path: Path, run: Run, basis: Basis) -> None:
     ann = basis.annotations
     fields = {name: value for name, value in to_json(run).items() if name != "near_duplicates"}
-    for name in ("working", "money", "costs"):
+    for name in ("working", "money", "costs", "prices"):
         if not fields[name]:
             del fields[name]
     if run.price == 1:
@@ -113,6 +113,9 @@ def _run(saved: Mapping[str, Any]) -> Run:
     fields["money"] = [_text(each) for each in saved.get("money", ())]
     fields["costs"] = {_text(key): _text(value) for key, value in saved.get("costs", {}).items()}
     fields["price"] = float(saved.get("price", 1))
+    fields["prices"] = [float(each) for each in saved.get("prices", ())]
+    if not all(0 < each < float("inf") for each in fields["prices"]):
+        raise ValueError("a cost is not a number above 0")
     return Run(**fields, ordered=bool(saved["ordered"]), min_accuracy=min_accuracy, working=working)
 
 
@@ -181,6 +184,18 @@ def _basis(arrays: Mapping[str, Any], card: Card, min_accuracy: float) -> Basis:
 
 def read_basis(folder: Path, run: Run) -> Basis:
     """Return the labels and results of a folder; a classifier is loaded with torch, labels alone are not."""
+    basis = _saved_basis(folder, run)
+    if run.prices and len(run.prices) != basis.annotations.n_annotators:
+        raise CrowdshotError(
+            f"has {len(run.prices)} costs",
+            where=folder / RUN,
+            found=len(run.prices),
+            expected=f"{basis.annotations.n_annotators}, one for each annotator",
+        )
+    return basis
+
+
+def _saved_basis(folder: Path, run: Run) -> Basis:
     if not run.thing:
         check_results(folder, LABELS)
         return _read_labels(folder / LABELS, run.min_accuracy)
