@@ -1,11 +1,13 @@
 # crowdshot on a CPU: docker build -t crowdshot . && docker run --rm -v "$PWD:/work" crowdshot aggregate labels.csv
-FROM python:3.11-slim AS build
+# Pin the base image: docker build --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... -t crowdshot .
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM $PYTHON_IMAGE AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
-FROM python:3.11-slim
+FROM $PYTHON_IMAGE
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /dist /dist
 # fonts: `crowdshot train glyphs` draws its characters with them

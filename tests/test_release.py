@@ -43,6 +43,13 @@ def test_ci_elsewhere_runs_what_ci_here_runs():
         assert f"\n{target}: " in makefile
 
 
+def test_actions_of_ci_are_pinned_by_digest():
+    workflows = list((ROOT / ".github" / "workflows").glob("*.yml"))
+    used = [name for file in workflows for name in re.findall(r"uses: (\S+)", file.read_text())]
+    assert used
+    assert [name for name in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)] == []
+
+
 def test_before_a_commit_runs_what_lint_runs():
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     (lint,) = re.findall(r"^lint: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)

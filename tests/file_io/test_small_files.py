@@ -320,6 +320,24 @@ def test_errors_about_very_wide_tables_are_short(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("depth", [300, 5_000])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_deeply_nested_feature(tmp_path, ending, depth):
+    labels = [f"{item},{annotator},{'xy'[item % 2]}" for item in range(6) for annotator in ("ann", "bob")]
+    (tmp_path / "labels.csv").write_text("\n".join(["item,annotator,label", *labels]))
+    sizes = ["1", "2", "3", "4", "5", "[" * depth + "1" + "]" * depth]
+    rows = [f"{item},{size}" for item, size in enumerate(sizes)]
+    records = [f'{{"item": {item}, "size": {size}}}' for item, size in enumerate(sizes)]
+    content = "\n".join(["item,size", *rows] if ending == "csv" else records)
+    (tmp_path / f"features.{ending}").write_text(content)
+    done = crowdshot(tmp_path, "adapt", "labels.csv", "--features", f"features.{ending}", "--out", "out")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 1500
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--columns", "item=it\rem"], ["--method", "so\rft"], ["--batch", "a\rb=c"]])
 def test_a_carriage_return_in_an_option(tmp_path, words):
     (tmp_path / "labels.csv").write_text("item,annotator,label\na,ann,x\nb,ann,y\na,bob,x\n")

@@ -86,6 +86,13 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
+def _address_space() -> int:
+    """Return the address space of this process, in bytes; the libraries take gigabytes of it."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmSize:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 if found else 3 * 2**30
+
+
 def attempt(reader: Reader, path: Path) -> tuple[bool, str]:
     """Return whether the file was read, and what went wrong, else ""."""
     before = peak()
@@ -179,15 +186,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="readers whose name has this in it")
     parser.add_argument("--keep", type=Path, help="a folder for inputs that led to something else than a sentence")
-    parser.add_argument("--memory", type=float, default=4.0, help="GiB of address space that the process may have")
+    parser.add_argument("--memory", type=float, default=1.5, help="GiB of address space besides that of the libraries")
     given = parser.parse_args()
-    limit = int(given.memory * 2**30)
+    chosen = [reader for reader in readers() if given.only in reader.name]  # which loads the libraries
+    limit = _address_space() + int(given.memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     total: Counter[str] = Counter()
     print(f"{'reader':<16} {'inputs':>9} {'read':>9} {'refused':>9} {'crashes':>9}  peak MB")
-    for reader in readers():
-        if given.only not in reader.name:
-            continue
+    for reader in chosen:
         found = fuzz(reader, given.inputs, given.seed, given.seconds)
         print(
             f"{reader.name:<16} {found.inputs:>9,} {found.read:>9,} {found.refused:>9,} {len(found.crashes):>9,}"
