@@ -2,8 +2,11 @@
 
 import csv
 import errno
+import html
 import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +145,8 @@ def test_gold_has_a_column_for_each_question(folder: Path, answers: pd.DataFrame
     )
     for words in (
         ["wide.csv", "--questions", "colour,shape", "--gold", "gold.csv"],
+        ["long.csv", "--gold", "gold.csv"],
+        ["argilla.json", "--gold", "gold.csv"],
         ["long.csv", "--by", "question", "--gold", "gold.csv"],
         ["coded.csv", "--by", "code", "--gold", "coded-gold.csv"],
     ):
@@ -151,9 +156,16 @@ def test_gold_has_a_column_for_each_question(folder: Path, answers: pd.DataFrame
             known = json.loads((folder / "results" / each["folder"] / "run.json").read_text())["known"]
             assert sorted(known) == sorted(first["item"])
             with open(folder / "results" / each["folder"] / "consensus.csv", newline="") as file:
-                found = {row["item"]: list(row.values())[1] for row in csv.DictReader(file)}
+                found = {item: label for item, label, *_ in list(csv.reader(file))[1:]}
             name = each["question"].removesuffix(" 1")
             assert [found[item] for item in first["item"]] == first[name].tolist()
+            page = (folder / "results" / each["folder"] / "report.html").read_text("utf-8")
+            commands = set(map(html.unescape, re.findall("crowdshot aggregate [^<]*(?=</code>)", page)))
+            assert any("--gold" in command for command in commands)
+            (folder / "corrections.csv").write_text(f"item,truth\ni0,{first[name].iloc[0]}\n")
+            for command in commands:
+                again = crowdshot(folder, *shlex.split(command)[1:])
+                assert again.returncode == 0, (command, again.stderr)
 
 
 def test_the_message_names_the_columns(folder: Path) -> None:

@@ -17,6 +17,7 @@ from crowdshot.formatting import shown
 from crowdshot.io.feature_files import array_pieces, features_of, is_array
 from crowdshot.io.file_names import expand
 from crowdshot.io.table_pieces import can_be_cut, table_pieces
+from crowdshot.io.tables import read_table
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import refuse_many
 from crowdshot.labels.annotator_quality import AnnotatorPriors
@@ -54,13 +55,9 @@ def _is_wide(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class LabelFiles(ReadingOptions):
-    """Files of labels, and how they are read.
-
-    ``gold_column`` is the column of the gold table with the true labels, if that table is about several questions.
-    """
+    """Files of labels, and how they are read."""
 
     paths: Sequence[Path]
-    gold_column: str | None = None
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
@@ -167,13 +164,21 @@ class LabelFiles(ReadingOptions):
         return []
 
     def _gold_columns(self, read: LabelsRead) -> Columns:
+        """Return the columns of the gold table, which may have a column for each of several questions.
+
+        The question is what ``columns`` or ``batch`` chooses.
+        """
         columns = read.annotations.columns
-        return columns if self.gold_column is None else columns._replace(label=self.gold_column)
+        questions = [name for name in ((self.columns or {}).get("label"), *(self.batch or {}).values()) if name]
+        if self.gold is None or not questions:
+            return columns
+        header = read_table(self.gold).header
+        return columns._replace(label=next((name for name in questions if name in header), columns.label))
 
     def options(self) -> dict[str, Any]:
         """Return the options as typed, for `crowdshot.formatting.command`."""
         values = {name.removesuffix("_name").replace("_", "-"): value for name, value in vars(self).items()}
-        del values["paths"], values["gold-column"]
+        del values["paths"]
         return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
 
 

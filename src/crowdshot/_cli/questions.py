@@ -114,7 +114,7 @@ def _parts(labels: LabelFiles, questions: Sequence[str], by: str | None) -> dict
                 f"names {unknown!r}", argument="questions", found=unknown, expected=expected, among=values
             )
         names = list(questions) or values
-        parts = {name: replace(labels, batch={**(labels.batch or {}), by: name}, gold_column=name) for name in names}
+        parts = {name: replace(labels, batch={**(labels.batch or {}), by: name}) for name in names}
     else:
         names = list(questions) or _recognised(labels)
         parts = {name: replace(labels, columns={**(labels.columns or {}), "label": name}) for name in names}
