@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from crowdshot import read_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.label_times import Times, join_times, seconds_of, unit_of
+from crowdshot.labels.label_durations import seconds_of, unit_of
+from crowdshot.labels.label_times import Times, join_times
 from crowdshot.labels.working_times import is_break, working_records, working_times
 from forked import crowdshot
 

@@ -35,13 +35,13 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.item_names import address, file_name
+from crowdshot.labels.label_durations import read_durations
 from crowdshot.labels.label_times import (
     NO_OPTIONS,
     TimeOptions,
     Times,
     in_time,
     join_times,
-    read_durations,
     read_times,
     with_durations,
 )

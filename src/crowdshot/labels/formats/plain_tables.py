@@ -31,7 +31,8 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, matches, plain
 from crowdshot.labels.formats.label_file import BAD_ROWS, Format, LabelFile, LabelsRead, SourceUsed
 from crowdshot.labels.formats.question_choice import cells_of, labels_in, of_question, refuse_several
-from crowdshot.labels.label_times import duration_column, in_time, read_durations, times_of, unit_of, with_durations
+from crowdshot.labels.label_durations import duration_column, read_durations, unit_of
+from crowdshot.labels.label_times import in_time, times_of, with_durations
 from crowdshot.labels.spelling import EMAIL, spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
 
