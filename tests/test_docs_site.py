@@ -58,6 +58,14 @@ def test_files_used_by_pages_are_in_the_site(site: Path) -> None:
         assert (page.parent / unquote(name.split("?")[0])).is_file(), (page, name)
 
 
+def test_the_python_reference_has_inherited_methods_and_lists_of_parameters(site: Path) -> None:
+    page = (site / "reference" / "python.html").read_text()
+    for name in ("fit", "predict", "predict_proba", "explain", "report"):
+        assert f'.CrowdClassifier.{name}"' in page
+    assert "CrowdClassifier.belief_" not in page
+    assert '--parameters"' not in page  # a heading above text that is not read as a list
+
+
 def test_links_are_valid(site: Path) -> None:
     here = {(page, name) for page, name in targets(POINTED_AT, site) if not re.match(r"https?:|#|mailto:", name)}
     names = {name for page, name in here if page.name == "reproduction.html"}

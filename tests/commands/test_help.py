@@ -55,3 +55,9 @@ def test_options_are_grouped(call, name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_every_option_has_a_help_text(name: str) -> None:
     assert [parameter.name for parameter in COMMANDS[name].params if not getattr(parameter, "help", "")] == []
+
+
+def test_arguments_are_shown_without_python_types(call) -> None:
+    for name in OURS:
+        shown = call(name, "--help").out.partition("Arguments:\n")[2].partition("\n\n")[0]
+        assert "<" not in shown
