@@ -26,7 +26,9 @@ def python_page():
     places |= {name: f"crowdshot.{where}" for name, where in crowdshot._MODULES.items()}
     parts = [PYTHON]
     for name in sorted(crowdshot.__all__, key=lambda name: (name in crowdshot._MODULES, name.lower())):
-        parts.append(f"::: {places.get(name, f'crowdshot.errors.{name}')}\n")
+        place = places.get(name, f"crowdshot.errors.{name}")
+        shown = f"    options: {{heading: {name}, toc_label: {name}}}\n" if name in crowdshot._MODULES else ""
+        parts.append(f"::: {place}\n{shown}")
     return "\n".join(parts)
 
 

@@ -92,7 +92,7 @@ def test_broken_links_stop_the_build(tmp_path: Path) -> None:
         page.writelines(f"\n[broken]({link})\n" for link in broken)
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
-    warned = [line for line in done.stderr.splitlines() if line.startswith("WARNING -")]
+    warned = [line for line in done.stderr.splitlines() if line.startswith("WARNING -  Doc file 'index.md'")]
     assert len(warned) == len(broken)
     for link in broken:
         assert any(f"'{link}'" in line for line in warned), warned

@@ -101,10 +101,10 @@ class PanelCommand(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                is_argument = parameter.param_type_name == "argument"
-                if is_argument:  # without its Python type, as in "LABELS <list[Path]>"
-                    record = (record[0].partition(" <")[0], record[1])
-                panels[getattr(parameter, "rich_help_panel", None) or ("Arguments" if is_argument else OTHER)].append(record)
+                kind = OTHER
+                if parameter.param_type_name == "argument":  # without its Python type, as in "LABELS <list[Path]>"
+                    kind, record = "Arguments", (record[0].partition(" <")[0], record[1])
+                panels[getattr(parameter, "rich_help_panel", None) or kind].append(record)
         for title, records in panels.items():
             if records:
                 with formatter.section(title):
