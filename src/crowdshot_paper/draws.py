@@ -81,6 +81,11 @@ def draw_episodes(
     return batch if cell.scarce == 0 else _scarce(batch, cell, generator)
 
 
+def first_episodes(batch: Batch, n: int) -> Batch:
+    """Return the first ``n`` episodes of a batch."""
+    return Batch(*(None if part is None else part[:n] for part in batch))  # type: ignore[arg-type]
+
+
 def _scarce(batch: Batch, cell: Cell, generator: torch.Generator) -> Batch:
     """Keep the labels of the first item only, for ``cell.scarce`` random classes of every episode."""
     lots = torch.rand(len(batch.labels), cell.ways, generator=generator)

@@ -46,6 +46,7 @@ COMPARE_EXAMPLES = """\b
 Examples:
   crowdshot paper compare results results/trained-again
   crowdshot paper compare results again --methods PrMV,PrDS --out differences.csv
+  crowdshot paper compare results mine --methods "My method" --against Ours
 """
 
 ExperimentName = Annotated[
@@ -84,7 +85,9 @@ class SizeOptions:
     episodes: Annotated[
         int | None,
         training_option(
-            min=1, help="Episodes per cell, for validation and test (default: as in the paper).", show_default=False
+            min=1,
+            help="Episodes per cell, for validation and test (default: as in the paper; fewer are the first of these).",
+            show_default=False,
         ),
     ] = None
     iterations: Annotated[
@@ -244,18 +247,27 @@ def compare(
     methods: Annotated[
         str | None, method_option(metavar="NAME,…", help="Methods (default: all in both folders).")
     ] = None,
+    against: Annotated[
+        str | None,
+        method_option(
+            metavar="NAME", help="Compare with this method of A, instead of each with itself. A and B may be the same."
+        ),
+    ] = None,
     out: Annotated[Path | None, output_option(metavar="FILE.csv", help="Write a table with a row per cell.")] = None,
 ) -> None:
-    """Compare two result folders: the difference B - A ± standard error for each common cell, paired by episode."""
+    """Compare two result folders: the difference B - A ± standard error for each common cell, paired by episode.
+
+    The p-value is that of a paired t-test.
+    """
     from crowdshot.io.atomic import replacing
     from crowdshot_paper import paper_comparison
 
     names = None if methods is None else [name.strip() for name in methods.split(",")]
-    table = paper_comparison.compare(one, other, names)
+    table = paper_comparison.compare(one, other, names, against)
     if out is not None:
         with replacing(out) as temporary:
             table.to_csv(temporary, index=False)
-    typer.echo(paper_comparison.comparison_text(table, one, other), nl=False)
+    typer.echo(paper_comparison.comparison_text(table, one, other, against), nl=False)
 
 
 def list_experiments(

@@ -12,11 +12,11 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, shown
 from crowdshot_paper import published
-from crowdshot_paper.episode_cells import REAL
+from crowdshot_paper.episode_cells import REAL, TARGETS
 from crowdshot_paper.experiments import ADDED, EXPERIMENTS, Experiment
 from crowdshot_paper.layout import NOTHING, Line, PrintedTable, markdown
 from crowdshot_paper.selection import CELL, EPISODE, LEVEL, in_order, is_foreign, label, p_value, select, system
-from crowdshot_paper.store import read_rows
+from crowdshot_paper.store import Store, read_rows
 
 CLOSE = 2.0  # standard errors that count as agreement
 LINES = {
@@ -156,18 +156,19 @@ KEYS = ["experiment", "dataset", "method", *CELL]
 COLUMNS = [*KEYS, "one", "other", "difference", "stderr", "p", "episodes", "one_candidate", "other_candidate"]
 
 
-def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.DataFrame:
+def compare(one: Path, other: Path, methods: Iterable[str] | None = None, against: str | None = None) -> pd.DataFrame:
     """Return a row for each common cell, and for each method's average over them, with columns `COLUMNS`.
 
     Settings are chosen on validation separately in each folder, on the episodes that both have. Episodes are paired by
-    split, crowd and number. ``difference`` is ``other`` minus ``one``.
+    split, crowd and number. ``difference`` is ``other`` minus ``one``. With ``against``, every method of ``other`` is
+    compared with this method of ``one``, which may be the same folder; else with itself.
     """
     for folder in (one, other):
         if not folder.is_dir():
             expected = "a folder with rows of `crowdshot paper run`"
             raise CrowdshotError("is not a folder", where=shown(folder), expected=expected)
     found = [
-        _compared(name, dataset, one, other)
+        _compared(name, dataset, one, other, against)
         for name, experiment in EXPERIMENTS.items()
         for dataset in experiment.datasets
         if all((folder / name / dataset).is_dir() for folder in (one, other))
@@ -176,17 +177,27 @@ def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.
     if methods is not None:
         table = table[table["method"].isin(list(methods))].reset_index(drop=True)
     if not len(table):
-        raise CrowdshotError(f"has no cell in common with {shown(one)}", where=shown(other))
+        of = "" if against is None else f" of {against}"
+        raise CrowdshotError(f"has no cell{of} in common with {shown(one)}", where=shown(other), found=against)
     return table
 
 
-def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataFrame:
+def _compared(experiment: str, dataset: str, one: Path, other: Path, against: str | None) -> pd.DataFrame:
     """Compare an experiment on a dataset."""
+    _check_same_draw(experiment, dataset, one, other)
     parts = [read_rows(folder, experiment, dataset) for folder in (one, other)]
-    keys = [*EPISODE, "role", "method", "candidate"]
-    both = parts[0][keys].merge(parts[1][keys])
+    same = ["method"]
+    if against is not None:
+        same = []
+        parts[0] = parts[0][parts[0]["method"] == against]
+        if one == other:
+            parts[1] = parts[1][parts[1]["method"] != against]
+    keys = [*EPISODE, "role", *same, *(["candidate"] if same else [])]
+    both = parts[0][keys].drop_duplicates().merge(parts[1][keys].drop_duplicates())
     chosen = [select(part.merge(both, on=keys), fair=True) for part in parts]
-    pairs = chosen[0].merge(chosen[1], on=[*EPISODE, "method"], suffixes=("_one", "_other"))
+    pairs = chosen[0][[*EPISODE, *same, "candidate", "accuracy"]].merge(
+        chosen[1], on=[*EPISODE, *same], suffixes=("_one", "_other")
+    )
     rows = []
     for method in in_order(pairs["method"]):
         cells = [
@@ -197,6 +208,20 @@ def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataF
         if len(cells) > 1:
             rows.append({"method": method, **_store_average(pairs[pairs["method"] == method], pd.DataFrame(cells))})
     return pd.DataFrame(rows).reindex(columns=COLUMNS).assign(experiment=experiment, dataset=dataset)
+
+
+def _check_same_draw(experiment: str, dataset: str, one: Path, other: Path) -> None:
+    """Refuse runs with more episodes than the paper's, unless both have as many: they have drawn other episodes."""
+    usual = TARGETS[dataset].episodes
+    drawn = [
+        max([usual, *(run.get("episodes") or 0 for run in Store(folder, experiment, dataset).runs())])
+        for folder in (one, other)
+    ]
+    if drawn[0] != drawn[1]:
+        message = f"was run with {drawn[1]} episodes per cell and split, and {shown(one)} with {drawn[0]}"
+        expected = f"the same number, or at most {usual}: else the episodes differ"
+        where = shown(other / experiment / dataset)
+        raise CrowdshotError(message, argument="episodes", where=where, found=drawn, expected=expected)
 
 
 def _difference(pairs: pd.DataFrame) -> dict[str, object]:
@@ -221,10 +246,13 @@ def _store_average(pairs: pd.DataFrame, cells: pd.DataFrame) -> dict[str, object
     return {**means, "stderr": error, "p": _difference(pairs)["p"], "episodes": cells["episodes"].sum()}
 
 
-def comparison_text(table: pd.DataFrame, one: Path, other: Path) -> str:
+def comparison_text(table: pd.DataFrame, one: Path, other: Path, against: str | None = None) -> str:
     """Return the comparison as Markdown: a table per experiment and dataset, and the number of cells that differ."""
+    caption, columns = f"{other} minus {one}.", (str(one), str(other))
+    if against is not None:
+        caption, columns = f"Each method of {other} minus {against} of {one}.", (against, "the method")
     parts = [
-        markdown(_printed(f"{experiment}, {label(dataset)}", part, one, other))
+        markdown(_printed(f"{experiment}, {label(dataset)}", caption, columns, part, same_method=against is None))
         for (experiment, dataset), part in table.groupby(["experiment", "dataset"], sort=False)
     ]
     cells = table[table[CELL[0]].notna()]
@@ -236,18 +264,18 @@ def comparison_text(table: pd.DataFrame, one: Path, other: Path) -> str:
     return "\n".join(parts)
 
 
-def _printed(name: str, part: pd.DataFrame, one: Path, other: Path) -> PrintedTable:
+def _printed(name: str, caption: str, columns: tuple[str, str], part: pd.DataFrame, same_method: bool) -> PrintedTable:
     lines, differ = [], []
     for row in part.itertuples():
         is_average = pd.isna(row.n_support)
         size = ("Avg.", "") if is_average else (str(int(row.n_support)), str(int(row.n_annotators) or REAL))
         cells = (f"{row.one:.3f}", f"{row.other:.3f}", f"{row.difference:+.3f} ± {row.stderr:.3f}", f"{row.p:.2g}")
         lines.append(Line((row.method, *size), cells))
-        if not is_average and row.one_candidate != row.other_candidate:
+        if same_method and not is_average and row.one_candidate != row.other_candidate:
             differ.append(f"{' '.join(lines[-1].labels)} ({row.one_candidate} → {row.other_candidate})")
-    columns = (str(one), str(other), "difference", "p")
     notes = (f"Validation chose different settings: {'; '.join(differ)}.",) if differ else ()
-    return PrintedTable(name, f"{other} minus {one}.", ("method", "N_S", "R"), columns, tuple(lines), part, notes)
+    heads = ("method", "N_S", "R"), (*columns, "difference", "p")
+    return PrintedTable(name, caption, *heads, tuple(lines), part, notes)
 
 
 # ---- comparison with the paper, adjusted for its draw of test episodes ----

@@ -27,7 +27,7 @@ from crowdshot.training.pools import ClassPool, input_of
 from crowdshot.training.recipe import Job
 from crowdshot_paper.datasets import find_dataset, load_dataset
 from crowdshot_paper.datasets.dataset_files import Dataset
-from crowdshot_paper.draws import draw_episodes, split_classes, toy_dataset
+from crowdshot_paper.draws import draw_episodes, first_episodes, split_classes, toy_dataset
 from crowdshot_paper.encoder_plan import TRAINED_ONLY, Wanted, wanted
 from crowdshot_paper.episode_cells import REAL, SOURCE_CROWD, TARGETS, VALIDATION, Cell, Target
 from crowdshot_paper.experiments import EXPERIMENTS, SYSTEMS, Protocol, candidate_name
@@ -294,21 +294,26 @@ def draw(
 ) -> list[tuple[str, Cell, Batch]]:
     """Return (role, cell, episodes): validation on the source's classes with its crowd, and test on each of the cells.
 
-    With an encoder, items are replaced by their embeddings.
+    With an encoder, items are replaced by their embeddings. Fewer episodes than the paper's are the first of them,
+    because a draw of another number has other episodes.
     """
     target, split = TARGETS[piece.dataset], piece.split
     source = read_dataset(target.source, place)
     _, validate, test = split_classes(fitted(target, source, place), len(source.pool.names), split)
-    n = (place.protocol.episodes or target.episodes) * EXPERIMENTS[piece.experiment].times
+    times = EXPERIMENTS[piece.experiment].times
+    n, full = (place.protocol.episodes or target.episodes) * times, target.episodes * times
     first, real = cells[0], cells[0].crowd == REAL
     classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
     source = _view(target.source, one, tuple(validate if real else validate + test), place, device)
     tested = _view(piece.dataset, one, None, place, device) if real else source
-    tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
+    tests = [
+        ("test", cell, first_episodes(draw_episodes(tested, classes, cell, max(n, full), split, "test"), n))
+        for cell in cells
+    ]
     simulated = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
-    validations = n if place.protocol.episodes else max(n, VALIDATION)
-    validation = draw_episodes(source, validate, simulated, validations, split, "validation", target.labels_per_item)
-    return [("validation", simulated, validation), *tests]
+    drawn = max(n, full, VALIDATION)
+    validation = draw_episodes(source, validate, simulated, drawn, split, "validation", target.labels_per_item)
+    return [("validation", simulated, first_episodes(validation, n if place.protocol.episodes else drawn)), *tests]
 
 
 def _view(name: str, one: Wanted | None, classes: tuple[int, ...] | None, place: Place, device: str) -> Dataset:

@@ -177,6 +177,22 @@ def test_real_annotators_have_fewer_test_episodes(tmp_path, experiment, expected
     assert [len(batch.labels) for _, _, batch in batches] == expected
 
 
+@pytest.mark.parametrize("piece", [PIECE, Piece("labelme", "labelme", 0, 8, 0, "PrSV")])
+def test_fewer_episodes_are_the_first_of_the_usual_ones(tmp_path, piece):
+    """So that a short run of a new method can be paired with stored rows."""
+    toy = place_in(tmp_path)
+    cells = [Cell(12, 5, "H1")] if piece == PIECE else work.cells_of(piece, toy)
+    some, usual = (
+        work.draw(piece, cells, place, None, "cpu")
+        for place in (replace(toy, protocol=replace(toy.protocol, episodes=number)) for number in (3, None))
+    )
+    for (role, cell, few), (_, _, many) in zip(some, usual, strict=True):
+        assert len(few.labels) == 3, (role, cell)
+        assert len(many.labels) > 3
+        for one, all_of_them in zip(few, many, strict=True):
+            assert one is all_of_them is None or torch.equal(one, all_of_them[:3])
+
+
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
     draw = work.draw_episodes

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from crowdshot._cli.main import app
 from crowdshot.errors import CrowdshotError
 from crowdshot_paper import paper_comparison
+from crowdshot_paper.store import Store
 from paper_rows import both, keep
 
 
@@ -73,6 +74,46 @@ def test_episodes_of_one_store_only_do_not_count(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.2, 0.4])])
     (row,) = paper_comparison.compare(a, b).itertuples()
     assert (row.episodes, row.one, row.difference, row.p) == (2, pytest.approx(0.3), 0, 1)
+
+
+def test_methods_are_compared_with_another_one(tmp_path):
+    """Settings are chosen on validation: steps=2 of PrDS, although steps=1 is better on test."""
+    one = [both("Ours", [0.5, 0.6, 0.7]), both("PrMV", [0.2, 0.2, 0.2])]
+    other = [
+        both("PrDS", [0.9, 0.9, 0.9], "steps=1", validation=0.4),
+        both("PrDS", [0.6, 0.8, 0.7, 0.1], "steps=2", validation=0.6),  # Ours does not have the fourth episode
+        both("PrMV", [0.5, 0.6, 0.7]),
+    ]
+    a, b = stores(tmp_path, one, other)
+    table = paper_comparison.compare(a, b, against="Ours").set_index("method")
+    assert sorted(table.index) == ["PrDS", "PrMV"]
+    # differences 0.1, 0.2, 0: mean 0.1, standard deviation 0.1
+    assert tuple(table.loc["PrDS", ["one", "other", "difference", "episodes"]]) == pytest.approx((0.6, 0.7, 0.1, 3))
+    assert table.loc["PrDS", "p"] == pytest.approx(2 * student.sf(math.sqrt(3), df=2))
+    assert table.loc["PrDS", "other_candidate"] == "steps=2"
+    assert table.loc["PrMV", "difference"] == 0
+    (alone,) = paper_comparison.compare(a, a, against="Ours").itertuples()  # not with itself
+    assert (alone.method, alone.difference) == ("PrMV", pytest.approx(-0.4))
+    done = CliRunner().invoke(app, ["paper", "compare", str(a), str(b), "--against", "Ours", "--methods", "PrDS"])
+    assert done.exit_code == 0
+    assert "minus Ours of" in done.stdout
+    assert "different settings" not in done.stdout
+    with pytest.raises(CrowdshotError) as error:
+        paper_comparison.compare(a, b, against="LRMV")
+    assert error.value.found == "LRMV"
+
+
+@pytest.mark.parametrize(("numbers", "refused"), [((50, 60), True), ((60, 60), False), ((50, 10), False)])
+def test_runs_that_drew_other_episodes_are_not_compared(tmp_path, numbers, refused):
+    a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4])], [both("PrMV", [0.2, 0.4])])
+    for folder, number in zip((a, b), numbers, strict=True):
+        Store(folder, "main", "omniglot").note_run({"episodes": number})
+    if not refused:
+        assert len(paper_comparison.compare(a, b)) == 1
+        return
+    with pytest.raises(CrowdshotError) as error:
+        paper_comparison.compare(a, b)
+    assert error.value.found == [50, 60]
 
 
 def test_averages_weight_cells_equally(tmp_path):
