@@ -1,10 +1,23 @@
 """Check that functions of labels accept every form of labels that fit accepts."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from crowdshot import Annotations, CrowdClassifier, CrowdshotError, aggregate, read_labels
+from crowdshot import (
+    Annotations,
+    CrowdAggregator,
+    CrowdClassifier,
+    CrowdshotError,
+    aggregate,
+    read_labels,
+)
+from crowdshot.errors import CrowdshotWarning, NoLabelError
+from crowdshot.labels.matching import as_annotations
 from crowdshot.metrics import fleiss_kappa, krippendorff_alpha, pairwise_agreement
 
 M = [["cat", "cat", None], ["dog", "dog", "cat"], ["cat", "cat", "cat"]]
@@ -53,13 +66,13 @@ def test_weights_and_probabilities_are_matched_by_the_index_of_x():
     weight = pd.Series(random.integers(1, 4, size=12), index=X.index)
     right = random.random(12)
     p = pd.DataFrame({0: right, 1: 1 - right}, index=X.index)
-    for name, given in (("sample_weight", weight), ("pred_probs", p)):
+    for name, used in (("sample_weight", weight), ("pred_probs", p)):
         here, there = (
             CrowdClassifier(encoder="identity").fit(X, labels, **{name: each}).label_proba_
-            for each in (given, given[::-1])
+            for each in (used, used[::-1])
         )
         np.testing.assert_allclose(here, there)
-        other = CrowdClassifier(encoder="identity").fit(X, labels, **{name: given.to_numpy()[::-1]}).label_proba_
+        other = CrowdClassifier(encoder="identity").fit(X, labels, **{name: used.to_numpy()[::-1]}).label_proba_
         assert abs(here - other).max() > 1e-4
 
 
@@ -69,3 +82,43 @@ def test_features_beyond_single_precision_cause_a_warning():
         UserWarning, match="values between 1700000000 and 1700000007 in column 0, which single precision"
     ):
         CrowdClassifier(encoder="identity").fit(X, (np.arange(8) % 2)[:, None].repeat(2, 1))
+
+
+@pytest.mark.filterwarnings("ignore:.*dropped")
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(-2, 3)), min_size=3, max_size=25),
+    st.booleans(),
+)
+def test_a_table_has_the_labels_of_its_file(tmp_path_factory, rows, as_dicts):
+    """Rows with -1 are no labels of a class -1 in Python if they are missing labels on the command line."""
+    table = pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype({"annotator": str})
+    path = tmp_path_factory.mktemp("file") / "labels.csv"
+    table.to_csv(path, index=False)
+
+    def triples(read):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = read().to_frame().astype(str)
+        except NoLabelError:
+            return None
+        return sorted(found.itertuples(index=False, name=None))
+
+    form = table.to_dict("records") if as_dicts else table
+    assert triples(lambda: as_annotations(form)) == triples(lambda: read_labels(path).annotations)
+
+
+def test_a_mark_of_missing_labels_applies_to_every_form():
+    rows = [(i, a, (i + len(a)) % 3 if (i + ord(a[0])) % 4 else 99) for i in range(12) for a in ("ann", "bo", "cyd9")]
+    table = pd.DataFrame(rows, columns=["item", "annotator", "label"])
+    nested = {i: {a: label for j, a, label in rows if j == i} for i in range(12)}
+    wide = table.pivot(index="item", columns="annotator", values="label")
+    for form in (table, table.to_dict("records"), nested, wide):
+        assert as_annotations(form, missing=99).n_labels == sum(label != 99 for *_, label in rows)
+        assert as_annotations(form).n_labels == len(rows)
+        assert as_annotations(form, missing=99, classes=[0, 1, 2, 99]).n_labels == len(rows)
+    fitted = CrowdAggregator().fit(table[table["item"] < 9], missing=99)
+    for more in (table[table["item"] >= 9], wide.iloc[9:]):
+        assert fitted.partial_fit(more).classes_.tolist() == [0, 1, 2]
+    with pytest.warns(CrowdshotWarning, match="rows with -1"):
+        assert as_annotations(table.replace({"label": {99: -1}})).classes.tolist() == [0, 1, 2]

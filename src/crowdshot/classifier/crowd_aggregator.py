@@ -197,7 +197,7 @@ class CrowdAggregator(Inspection):
             return self.fit(labels, gold=gold)
         old = self.annotations_
         if names_items(labels):
-            labels = as_annotations(labels)
+            labels = as_annotations(labels, missing=self._missing)
             before = set(old.items.tolist())
             added = [item for item in labels.items.tolist() if item not in before]
             more = with_new_labels(old, labels, len(added), added)

@@ -249,9 +249,10 @@ class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin,
             Whether the classes are ordered (by ``classes`` or an ordered categorical dtype), so that confusions between
             neighbours are more likely. Only "features" and the feature model in "combined" use it.
         missing : scalar
-            Value that marks a missing label in an array or a DataFrame with a column for each annotator, besides None
-            and NaN. With "auto", -1 does if no cell is missing in another way and no other label is negative. With
-            None, no value does. `update` and `crowdshot.metrics` use the same mark.
+            Value that marks a missing label, besides None and NaN. With "auto", -1 does in an array or a DataFrame with
+            a column for each annotator if no cell is missing in another way and no other label is negative; in other
+            tables as in `Annotations.from_frame`. With None, no value does. `update` and `crowdshot.metrics` use the
+            same mark.
         labels : array, list, DataFrame, dict or Annotations
             Another name of ``y``.
 

@@ -31,6 +31,7 @@ from crowdshot.io.cells import (
     fold,
     ordered,
     positions,
+    trim,
     trimmed,
     unique_ids,
     without,
@@ -138,6 +139,7 @@ class Annotations:
         items: ListOfIds = None,
         annotators: ListOfIds = None,
         duplicates: Duplicates = "last",
+        missing: Any = "auto",
         source: str = "the table",
     ) -> Self:
         """Convert a table with one row per label.
@@ -158,6 +160,10 @@ class Annotations:
         duplicates : {"last", "first", "error"}
             Which label counts if an annotator labelled an item more than once. A warning reports how many labels were
             dropped. "error" refuses such a table.
+        missing : any
+            A further value that marks a missing label, unless ``classes`` lists it. With "auto", the number -1 does,
+            with a warning, except beside another negative number, beside just 0 and 1, or beside fewer than two other
+            classes. With None, no value does.
         source : str
             The table's name in error messages, such as a file name. They count rows from 1.
         """
@@ -167,6 +173,8 @@ class Annotations:
         names = find_columns(df.columns, columns, source)
         label_cells = df[names.label]
         label, class_ids = trimmed(*factorize(label_cells))
+        classes = None if classes is None else unique_ids(classes, "classes")
+        label, class_ids = _without_mark(_mark_in_rows(missing, classes, class_ids, source), label, class_ids)
         rows = np.flatnonzero(label >= 0)
         if len(rows) == 0:
             raise NoLabelError(f"holds no label in its {len(df)} rows of {names.label!r}", where=source, expected="one")
@@ -246,9 +254,7 @@ class Annotations:
         label, class_ids = trimmed(*factorize(values.ravel()))
         listed = None if classes is None else unique_ids(classes, "classes")
         mark = _missing_mark(missing, listed, class_ids, label, values)
-        if mark is not None:
-            marks = np.array([c == mark for c in class_ids.tolist()], dtype=bool)
-            label, class_ids = without(label, class_ids, marks)
+        label, class_ids = _without_mark(mark, label, class_ids)
         cells = np.flatnonzero(label >= 0)
         if len(cells) == 0:
             raise CrowdshotError(f"of shape {values.shape} holds no label", where="the matrix", expected="one at least")
@@ -262,15 +268,22 @@ class Annotations:
         return cls(item, annotator, label, item_ids, annotator_ids, class_ids)
 
     @classmethod
-    def from_dict(cls, labels: Mapping[Any, Mapping[Any, Any]], *, classes: ListOfIds = None) -> Self:
-        """Convert ``{item: {annotator: label}}``; all ids are kept, and None, NaN and "" are missing labels."""
+    def from_dict(
+        cls, labels: Mapping[Any, Mapping[Any, Any]], *, classes: ListOfIds = None, missing: Any = "auto"
+    ) -> Self:
+        """Convert ``{item: {annotator: label}}``; all ids are kept.
+
+        None, NaN and "" are missing labels; ``missing`` is as in `from_frame`.
+        """
         if not isinstance(labels, Mapping) or not all(isinstance(answers, Mapping) for answers in labels.values()):
             raise CrowdshotError("is not a dict of dicts", argument="labels", expected="{item: {annotator: label}}")
         rows = [(item, annotator, label) for item, answers in labels.items() for annotator, label in answers.items()]
         table = pd.DataFrame(rows, columns=list(Columns()), dtype=object)
-        annotators = dict.fromkeys(annotator for _, annotator, _ in rows)
+        annotators = dict.fromkeys(trim(name) if isinstance(name, str) else name for _, name, _ in rows)
         source = "the dict of labels"
-        return cls.from_frame(table, Columns(), classes=classes, items=labels, annotators=annotators, source=source)
+        return cls.from_frame(
+            table, Columns(), classes=classes, items=labels, annotators=annotators, missing=missing, source=source
+        )
 
     @classmethod
     def from_crowdkit(cls, df: pd.DataFrame, *, classes: ListOfIds = None, duplicates: Duplicates = "last") -> Self:
@@ -445,6 +458,35 @@ def _missing_mark(missing: Any, listed: Ids | None, found: Ids, label: Positions
     if set(found.tolist()) == {-1, 0, 1} and values.dtype.kind != "i":  # integers cannot be missing in another way
         _warn_ambiguous("has -1 beside 0 and 1; -1 is read as a missing label", Use("if -1 is a class", missing=None))
     return -1
+
+
+def _mark_in_rows(missing: Any, listed: Ids | None, found: Ids, source: str) -> Any:
+    """Return the value that marks missing labels in rows, or None, by the rule of `wide_tables.is_label` for -1."""
+    if missing is None or (listed is not None and missing in listed.tolist()):
+        return None
+    if not (isinstance(missing, str) and missing == "auto"):
+        return missing
+    values = found.tolist()
+    others = [value for value in values if value != -1 or isinstance(value, str)]
+    if len(others) == len(values) or (listed is not None and -1 in listed.tolist()):
+        return None
+    if all(isinstance(value, int) for value in others):
+        if set(others) == {0, 1}:
+            _warn_ambiguous("has -1 beside 0 and 1; -1 is read as a class", Use("if it is a missing label", missing=-1))
+            return None
+        if len(others) < 2 or min(others) < 0:
+            return None
+    message = "has rows with -1, which are read as missing labels"
+    hint = Use("if -1 is a class", missing=None)
+    warnings.warn(CrowdshotWarning(message, where=source, found=-1, hint=hint), stacklevel=3)
+    return -1
+
+
+def _without_mark(mark: Any, label: Positions, class_ids: Ids) -> tuple[Positions, Ids]:
+    """Remove the mark of missing labels from the classes."""
+    if mark is None:
+        return label, class_ids
+    return without(label, class_ids, np.array([c == mark for c in class_ids.tolist()], dtype=bool))
 
 
 def _warn_ambiguous(message: str, hint: Use) -> None:

@@ -67,9 +67,9 @@ def as_annotations(labels: Any, classes: Iterable[Any] | None = None, missing: A
     if isinstance(labels, Annotations):
         return labels
     if isinstance(labels, Mapping):
-        return warn_near_duplicates(Annotations.from_dict(labels, classes=classes))
+        return warn_near_duplicates(Annotations.from_dict(labels, classes=classes, missing=missing))
     if table is None and isinstance(labels, pd.DataFrame):
-        return warn_near_duplicates(_from_frame(labels, classes))
+        return warn_near_duplicates(_from_frame(labels, classes, missing))
     if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
         raise CrowdshotError(
             f"is {_type_of(labels)}",
@@ -197,7 +197,7 @@ def annotations_of(
     classes : iterable or None
         All classes, in order.
     missing : any
-        Mark of a missing label in a matrix.
+        Mark of a missing label.
     """
     names = None if items is None else list(items)
     if names is not None and len(names) != n_items:
@@ -213,9 +213,9 @@ def annotations_of(
         by_row = row_by_row(table.index, names)
         labels = table if by_row else Annotations.from_matrix(table, classes=classes, missing=missing)
     elif isinstance(labels, pd.DataFrame):
-        labels = _from_frame(labels, classes)
+        labels = _from_frame(labels, classes, missing)
     elif isinstance(labels, Mapping):
-        labels = Annotations.from_dict(labels, classes=classes)
+        labels = Annotations.from_dict(labels, classes=classes, missing=missing)
     if not isinstance(labels, Annotations):
         return warn_near_duplicates(_from_rows(labels, table, n_items, names, classes, missing))
     if labels is not given:
@@ -299,7 +299,7 @@ def row_by_row(index: pd.Index[Any], names: Sequence[Any] | None) -> bool:
     return counted and set(index) != set(names)
 
 
-def _from_frame(labels: pd.DataFrame, classes: Iterable[Any] | None) -> Annotations:
+def _from_frame(labels: pd.DataFrame, classes: Iterable[Any] | None, missing: Any) -> Annotations:
     try:
         columns = find_columns(labels.columns)
     except CrowdshotError as error:
@@ -316,7 +316,7 @@ def _from_frame(labels: pd.DataFrame, classes: Iterable[Any] | None) -> Annotati
             expected=error.expected,
             hint=f"{hint}, or use Annotations.from_matrix(table) if each column has the labels of an annotator.",
         ) from None
-    return Annotations.from_frame(labels, columns, classes=classes)
+    return Annotations.from_frame(labels, columns, classes=classes, missing=missing)
 
 
 def rows_of(
