@@ -107,6 +107,35 @@ def test_results_equal_those_in_memory(tmp_path, method, kind):
     assert not (tmp_path / "out" / "_work").exists()
 
 
+TYPED = {
+    "uint64": lambda n: n.astype(np.uint64) + np.uint64(2**63),
+    "int64": lambda n: n + 2**60,
+    "whole floats": lambda n: n.astype(float),
+    "some fractions": lambda n: n / 2,  # a chunk may have whole numbers only
+    "small floats": lambda n: n * 1e-7,
+    "large floats": lambda n: n * 1e22,
+    "single precision": lambda n: (n / 10).astype(np.float32),
+    "times": lambda n: pd.Timestamp("2026-03-04") + pd.to_timedelta(n, "h"),
+    "times of a zone": lambda n: pd.Timestamp("2026-03-04", tz="Europe/Paris") + pd.to_timedelta(n, "h"),
+    "days": lambda n: (pd.Timestamp("2026-03-04") + pd.to_timedelta(n, "D")).dt.date,
+    "truth values": lambda n: n % 2 == 0,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("role", ["item", "label"])
+@pytest.mark.parametrize("kind", TYPED)
+def test_names_of_any_type_are_those_in_memory(tmp_path, kind, role):
+    table = rows(n_items=30)
+    number = table["item"] if role == "item" else table["label"].map({"low": 0, "mid": 2, "top": 4})
+    table[role] = TYPED[kind](number)
+    labels = LabelFiles(write(tmp_path / "in", table, "parquet"), categories=True)
+    aggregate_parts(labels, "majority", 8, tmp_path / "out", None)
+    _, expected = run_aggregate(labels, "majority", 8)
+    found = parts(tmp_path / "out").astype({"item": str, "label": str})
+    same(found, expected.astype({"label": str}))
+
+
 @pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*Nobody labelled 1 item")
 def test_gold_history_and_order_of_classes(tmp_path):
     table = rows().replace({"label": {"mid": "Mid "}})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
@@ -23,6 +24,8 @@ from pyarrow import fs
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first_line, listing, show
 from crowdshot.io.cells import AROUND
+from crowdshot.io.cells import text as text_of
+from crowdshot.io.dataframes import EXACT
 from crowdshot.io.file_names import expand
 from crowdshot.io.parquet_files import MAGIC
 from crowdshot.io.tables import Table, sniff
@@ -252,7 +255,8 @@ def _open_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
     n = first_rows.num_rows
     cells = [first_rows[name] if name in short else pa.nulls(n) for name in schema.names]
     fields = _source_fields(_table(path, pa.table(cells, schema.names)), columns)
-    integers = pa.types.is_integer(schema.field(fields["columns"].item).type)
+    kind = schema.field(fields["columns"].item).type
+    integers = pa.types.is_integer(kind) and kind != pa.uint64()
     out: list[Source] = []
     groups: list[int] = []
     first = 0
@@ -271,19 +275,34 @@ def _is_large(kind: pa.DataType) -> bool:
 
 
 def as_text(values: pa.Array, where: str) -> pa.Array:
-    """Return cells as trimmed text, null for empty cells. 7.0 becomes 7: a missing cell made the column float."""
+    """Return cells as trimmed text, null for empty cells. 7.0 becomes 7: a missing cell made the column float.
+
+    The text of other numbers and of times is that of `cells.text`, as without an engine.
+    """
     kind = values.type
     if pa.types.is_dictionary(kind):
         values = values.dictionary_decode()
         kind = values.type
     if pa.types.is_floating(kind):
         values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
-        if pa.compute.all(pa.compute.equal(values, pa.compute.floor(values))).as_py() is not False:
+        whole = pa.compute.equal(values, pa.compute.floor(values))
+        exact = pa.compute.less_equal(pa.compute.abs(values.cast(pa.float64())), EXACT)
+        if pa.compute.all(pa.compute.and_(whole, exact)).as_py() is not False:
             values = values.cast(pa.int64())
+        else:
+            values = _as_cells(values)
+    elif pa.types.is_temporal(kind):
+        values = _as_cells(values)
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
         raise CrowdshotError(f"has cells of type {kind}", where=where, found=str(kind), expected="text or numbers")
     text = pa.compute.utf8_trim(values.cast(pa.string()), characters=AROUND)
     return pa.compute.if_else(pa.compute.equal(text, ""), None, text)
+
+
+def _as_cells(values: pa.Array) -> pa.Array:
+    encoded = values.dictionary_encode()
+    words = [text_of(value) for value in pd.Index(encoded.dictionary.to_pandas())]
+    return pa.array(words, pa.string()).take(encoded.indices)
 
 
 def refuse_blank(values: pa.Array, labels: pa.Array, path: Path, first_row: int, column: str, role: str) -> None:
