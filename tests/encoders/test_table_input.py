@@ -248,3 +248,20 @@ def test_columns_may_be_numbered():
     np.testing.assert_allclose(
         clf.predict_proba(table[["c", 1, 0]]), named.predict_proba(table.set_axis(["p", "q", "r"], axis=1))
     )
+
+
+def test_categories_that_fit_did_not_have_are_reported():
+    town = ["Bath", "York"] * 8
+    few = learn_table_encoder(pd.DataFrame({"town": town}))
+    with pytest.warns(CrowdshotWarning, match="'BATH'.* in column 'town', which is no category of fit"):
+        few.embed(pd.DataFrame({"town": ["BATH", "York"]}))
+    with pytest.warns(CrowdshotWarning, match="'Hull'"):
+        few.embed(pd.DataFrame({"town": ["Hull"] * 5}))
+    rare = learn_table_encoder(pd.DataFrame({"town": [*town, "Hull"]}))
+    with pytest.warns(CrowdshotWarning, match="'bath '|'bath'"):
+        rare.embed(pd.DataFrame({"town": ["bath ", "Hull"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rare.embed(pd.DataFrame({"town": ["Hull", "Oslo"] * 5}))  # Hull was rare in fit, and so may Oslo have been
+        few.embed(pd.DataFrame({"town": ["Hull", "York"] * 5}))
+        few.embed(pd.DataFrame({"town": town}))

@@ -228,6 +228,8 @@ def test_names_that_mean_different_images(names):
         ([["IMG_1.jpg", "IMG_2.jpg"], ["img_1.jpg"], ["photos/IMG_1.jpg"]],
          [["IMG_1.jpg", "img_1.jpg", "photos/IMG_1.jpg"]]),
         ([["1.0", "2.0"], ["1", "3"]], [["1.0", "1"]]),
+        ([["007", "010", "0"], ["7", "10", "00x"]], [["007", "7"], ["010", "10"]]),
+        ([["007", "7"], ["7", "8"]], []),
         ([["a\\b\\7.png"], ["B/7.png"]], [["a\\b\\7.png", "B/7.png"]]),
         ([["a/1.jpg"], ["b/1.jpg"]], []),
         ([["x1", "x2"], ["x3", "x4"]], []),
@@ -244,6 +246,14 @@ def test_names_that_mean_different_images(names):
 )  # fmt: skip
 def test_spellings_in_two_files_without_common_items(files, groups):
     assert named_otherwise([np.array(items, dtype=object) for items in files]) == groups
+
+
+def test_a_number_with_and_without_decimals_is_reported(tmp_path):
+    """A program that joins tables may write 7.0 for some of the rows."""
+    path = tmp_path / "labels.csv"
+    path.write_text("item,annotator,label\n7,ann,x\n8,ann,y\n7.0,bob,x\n8.0,bob,y\n9.5,bob,y\n")
+    with pytest.warns(CrowdshotWarning, match="'7' and '7.0' are read as two different items .and 1 more group"):
+        assert read_labels(path).annotations.n_items == 5
 
 
 def test_items_with_different_spellings_in_two_files_are_reported(tmp_path):

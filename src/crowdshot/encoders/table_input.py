@@ -28,10 +28,11 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import described, first, listing, plural
-from crowdshot.io.cells import text
+from crowdshot.io.cells import fold, text
 
 MOST = 20  # categories of a column that get a feature, the most frequent; all others share one
 RECURS = 0.5  # of the rows; a column with more distinct words than this (and than MOST) is left out
+FEWEST_NEW = 5  # cells; with fewer, no warning that all their categories are new
 MISSING = ""
 DATES = {  # unambiguous ways to write dates -> their format for pandas
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": "ISO8601",
@@ -189,6 +190,7 @@ def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
     if (words == MISSING).any() and MISSING not in column["values"] and not column["others"]:
         _warn_missing(column["name"], "none of its categories")
     one_hot: NDArray[np.bool_] = words[:, None] == np.array(column["values"], dtype=object)
+    _warn_misspelled(column, words[~one_hot.any(1) & (words != MISSING)].tolist(), len(words))
     if not column["others"]:
         return one_hot.astype(np.float64)
     return np.concatenate([one_hot, ~one_hot.any(1, keepdims=True)], 1).astype(np.float64)
@@ -203,6 +205,23 @@ def _warn_missing(name: str, meaning: str) -> None:
         ),
         stacklevel=2,
     )
+
+
+def _warn_misspelled(column: Column, new: list[str], n_cells: int) -> None:
+    """Warn about new categories that differ in case or spaces from one of fit, or if all of many cells are new."""
+    folded = set(map(fold, column["values"]))
+    all_new = FEWEST_NEW <= n_cells == len(new) and not column["others"]  # which may be rare categories of fit
+    found = [word for word in dict.fromkeys(new) if all_new or fold(word) in folded]
+    if found:
+        warnings.warn(
+            CrowdshotWarning(
+                f"has {listing(found, 3)} in column {column['name']!r}, which is no category of fit",
+                argument="X",
+                found=found[:10],
+                hint="If it is one that was written otherwise, write it as in fit.",
+            ),
+            stacklevel=2,
+        )
 
 
 def _numbers(cells: pd.Series) -> NDArray[np.float64] | None:

@@ -24,6 +24,7 @@ SUFFIX = re.compile(r"[^/][.][A-Za-z][A-Za-z0-9]{0,4}$")  # at the end of a file
 ADDED = re.compile(
     r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$"
 )  # signs of a query, an escape, an upload prefix or an upper-case suffix
+LEADING_ZEROS = re.compile(r"^0+(?=\d+$)")
 MOST_COMPARED = 50_000  # items of several files, the first of each: files that write names differently do so throughout
 MOST_FOLDERS = (
     8  # folders before a name in one file that another file omits; limits the work for texts with many slashes
@@ -69,7 +70,8 @@ def named_otherwise(files: Sequence[Ids]) -> list[list[str]]:
     """Return groups of items that may be the same, from label files that share no items.
 
     Files that are connected by a third file do not count as such. Examples are ``IMG_1.jpg`` in one file, ``img_1.jpg``
-    in another and ``photos/IMG_1.jpg`` in a third, or 1 and 1.0, or a path in one file and an address in another.
+    in another and ``photos/IMG_1.jpg`` in a third, or 1 and 1.0, or 007 and 7, as a spreadsheet saves it, or a path in
+    one file and an address in another.
     """
     item, names = pd.factorize(np.concatenate(files))
     file = np.repeat(np.arange(len(files)), [len(items) for items in files])
@@ -82,7 +84,7 @@ def named_otherwise(files: Sequence[Ids]) -> list[list[str]]:
     called: dict[int, str] = {}
     by_tail: dict[str, list[int]] = {}  # items by the last parts of their paths
     for place in np.flatnonzero(rank < max(1, MOST_COMPARED // n_components)).tolist():
-        called[place] = fold(str(names[place]).replace("\\", "/"))
+        called[place] = LEADING_ZEROS.sub("", fold(str(names[place]).replace("\\", "/")))
         parts = called[place].rsplit("/", MOST_FOLDERS)
         for start in range(len(parts)):
             by_tail.setdefault("/".join(parts[start:]), []).append(place)

@@ -12,7 +12,7 @@ import numpy as np
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, listing, show
-from crowdshot.io.cells import fold
+from crowdshot.io.cells import as_whole, fold
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, refuse_fractions
 from crowdshot.labels.formats.label_file import LabelsRead
@@ -218,6 +218,9 @@ def _warn_near_duplicates(labels: LabelsRead, similar_items: Sequence[Sequence[s
     beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are often two files
     groups = alike("items", dict.fromkeys(beyond_ascii, 1))
     groups += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    whole = {item: as_whole(item) for item in items if "." in item}  # 7.0 is how programs write 7 beside an empty cell
+    known = set(items) - whole.keys() if whole else set()
+    groups += [Twins("items", (name, item), ()) for item, name in whole.items() if name in known]
     listed = {item for group in similar_items for item in group}
     groups = labels.near_duplicates + [group for group in groups if not listed.issuperset(group.names)]
     warn_near_duplicates(groups + [Twins("items", tuple(group), ()) for group in similar_items], source)
