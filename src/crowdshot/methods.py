@@ -472,13 +472,16 @@ STEPS = (1, 2, 3, 4, 5, 10)  # candidates for the number of EM steps, from the p
 MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0, "centred": False}
 MAP_EM = later("crowdshot.classifier.episode_methods", "map_em")
 
+SEARCHED = grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5))
+SEARCH = {"scale": 20.0, "tau": 0.5, "width": 32}
+
 _OWN = [
     Method(
         "labeling-search",
         "an average over the most probable true labels of the items, on meta-learned embeddings",
         later("crowdshot.classifier.episode_methods", "average"),
-        grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
-        {"scale": 20.0, "tau": 0.5, "width": 32},
+        SEARCHED,
+        SEARCH,
         WIDE,
         on_embeddings=True,
     ),
@@ -495,8 +498,8 @@ _OWN = [
         "combined",
         "the average of labeling-search and features, if the search predicts held-out labels about as well",
         later("crowdshot.classifier.episode_methods", "predict_combined"),
-        grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
-        {"scale": 20.0, "tau": 0.5, "width": 32},
+        SEARCHED,
+        SEARCH,
         WIDE,
         on_embeddings=True,
     ),

@@ -27,12 +27,8 @@ from crowdshot.io.cells import Ids
 from crowdshot.labels import aggregation, agreement, gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import (
-    MIN_ACCURACY,
     PriorsInput,
     expected_confusion,
-    judge,
-    label_quality,
-    likely_wrong,
 )
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
@@ -105,9 +101,7 @@ class CrowdAggregator(Inspection):
 
     annotations_: Annotations
     classes_: Ids
-    _known: SideInformation
     _found: Consensus
-    _without_gold: PosteriorMatrix
     _missing: Any
 
     def __init__(self, method: AggregationMethod = "auto", *, settings: Mapping[str, Any] | None = None) -> None:
@@ -267,29 +261,19 @@ class CrowdAggregator(Inspection):
     @property
     def consensus_(self) -> pd.DataFrame:
         """Consensus label and confidence of every item."""
-        self._check_fitted()
+        self._check_labels()
         return self._found.to_frame()
 
     @property
     def label_proba_(self) -> PosteriorMatrix:
         """p(class | labels), (N, K), columns in the order of ``classes_``; rows sum to one."""
-        self._check_fitted()
+        self._check_labels()
         return self._found.probabilities
-
-    @property
-    def annotators_(self) -> pd.DataFrame:
-        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
-        return self.judge_annotators()
-
-    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
-        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
-        self._check_fitted()
-        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
 
     @property
     def confusion_(self) -> NDArray[np.float64]:
         """Confusion matrices, (R, K, K) [annotator, true, observed]; rows sum to one."""
-        self._check_fitted()
+        self._check_labels()
         if self._found.confusion is not None:
             return self._found.confusion
         if not isinstance(self.label_proba_, np.ndarray):
@@ -302,31 +286,13 @@ class CrowdAggregator(Inspection):
         return expected
 
     @property
-    def label_quality_(self) -> pd.DataFrame:
-        """Probability of every label that it is right."""
-        self._check_fitted()
-        return label_quality(self.annotations_, self.label_proba_)
-
-    @property
-    def likely_wrong_(self) -> pd.DataFrame:
-        """Labels that are more likely wrong than right, most suspicious first."""
-        self._check_fitted()
-        return likely_wrong(self.annotations_, self.label_proba_)
-
-    @property
     def agreement_(self) -> pd.DataFrame:
         """Agreement of the annotators with each other: statistic, value, low, high (a 90 % interval), meaning."""
-        self._check_fitted()
+        self._check_labels()
         found = agreement.statistics(self.annotations_, self._known.ordered)
         return pd.DataFrame(found).rename(columns={"name": "statistic", "sentence": "meaning"})
 
-    @property
-    def gold_(self) -> pd.DataFrame:
-        """Gold classes, compared with the consensus of a fit that does not know them."""
-        self._check_fitted()
-        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
-
-    def _check_fitted(self) -> None:
+    def _check_labels(self) -> None:
         if not hasattr(self, "annotations_"):
             raise CrowdshotError("The aggregator is not fitted", hint="Call fit first.")
 

@@ -17,7 +17,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.fit_results import OldNames, Results, move_to_settings, without_items
-from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     FittedModel,
     Learner,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 require(*NEEDED, user="CrowdClassifier")  # without importing them
 
 
-class CrowdClassifier(OldNames, Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
+class CrowdClassifier(OldNames, Predictor, Results, ClassifierMixin, BaseEstimator):
     """Learn a classifier and a consensus from items that several unreliable annotators labelled.
 
     Items are embedded by ``encoder``. The default method averages two models:

@@ -11,18 +11,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     ARGUMENTS,
     FittedModel,
-    SideInformation,
     posterior_of,
 )
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, Positions, as_index
-from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_quality import MIN_ACCURACY, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus, Floats
 from crowdshot.model.feature_model import Standard
 
@@ -37,15 +35,12 @@ LEAST = 1e-12  # lower limit of distances
 IDENTITY = "identity"  # the default covariance
 
 
-class Results:
+class Results(Inspection):
     """FittedModel attributes of `CrowdClassifier` about the fitted items and their annotators."""
 
     _model: FittedModel
     settings_: dict[str, Any]
-    annotations_: Annotations
     classes_: Ids
-    _known: SideInformation
-    _without_gold: NDArray[np.float64]
     embeddings_: Tensor | None
     _seed: int = 0
     _named: Positions | None = None  # classes that occurred, of a classifier that was saved without labels
@@ -85,32 +80,6 @@ class Results:
         class_probs = self._model.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
-
-    @property
-    def gold_(self) -> pd.DataFrame:
-        """Gold classes, compared with the consensus of a fit that does not know them."""
-        self._check_labels()
-        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
-
-    @property
-    def annotators_(self) -> pd.DataFrame:
-        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
-        return self.judge_annotators()
-
-    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
-        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
-        self._check_labels()
-        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
-
-    @property
-    def label_quality_(self) -> pd.DataFrame:
-        """Probability of every label that it is correct."""
-        return label_quality(self.annotations_, self.label_proba_)
-
-    @property
-    def likely_wrong_(self) -> pd.DataFrame:
-        """Labels that are more likely wrong than correct, most suspicious first."""
-        return likely_wrong(self.annotations_, self.label_proba_)
 
     @property
     def outliers_(self) -> pd.DataFrame:

@@ -29,7 +29,10 @@ from crowdshot.classifier.learner_contract import SideInformation
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean, facts_and_tables, percent, show
 from crowdshot.io.cells import positions
+from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import krippendorff_alpha, pairwise_agreement
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_quality import MIN_ACCURACY, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.model.parts import PosteriorMatrix
 from crowdshot.model.posteriors import likeliest
@@ -114,7 +117,46 @@ def _two_digits(factor: float) -> str:
 
 
 class Inspection:
-    """Methods of `CrowdClassifier` and `CrowdAggregator` to look at their results."""
+    """Results of `CrowdClassifier` and `CrowdAggregator`, and methods to look at them."""
+
+    annotations_: Annotations
+    _known: SideInformation
+    _without_gold: PosteriorMatrix
+
+    def _check_labels(self) -> None:
+        """Raise an error unless the estimator is fitted and has its labels."""
+        raise NotImplementedError
+
+    @property
+    def label_proba_(self) -> PosteriorMatrix:
+        """Posterior class probabilities of the items, (N, K)."""
+        raise NotImplementedError
+
+    @property
+    def gold_(self) -> pd.DataFrame:
+        """Gold classes, compared with the consensus of a fit that does not know them."""
+        self._check_labels()
+        return gold_labels.compare(self.annotations_, self._known.gold, self._without_gold)
+
+    @property
+    def annotators_(self) -> pd.DataFrame:
+        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
+        return self.judge_annotators()
+
+    def judge_annotators(self, min_accuracy: float = MIN_ACCURACY) -> pd.DataFrame:
+        """Return ``annotators_`` with the probability ``p_below`` that the accuracy is below ``min_accuracy``."""
+        self._check_labels()
+        return judge(self.annotations_, self.label_proba_, self._known.history, min_accuracy)
+
+    @property
+    def label_quality_(self) -> pd.DataFrame:
+        """Probability of every label that it is right."""
+        return label_quality(self.annotations_, self.label_proba_)
+
+    @property
+    def likely_wrong_(self) -> pd.DataFrame:
+        """Labels that are more likely wrong than right, most suspicious first."""
+        return likely_wrong(self.annotations_, self.label_proba_)
 
     def explain(self, item: Any) -> Explanation:
         """Explain how the posterior of a fitted item came about.
