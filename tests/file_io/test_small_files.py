@@ -77,6 +77,30 @@ def test_a_long_list_in_parquet(tmp_path):
         read_table(tmp_path / "x.parquet")
 
 
+@pytest.fixture(scope="module")
+def long_list(tmp_path_factory):
+    """Return a file of a kilobyte with a list of 30 million numbers."""
+    path = tmp_path_factory.mktemp("lists") / "x.parquet"
+    label = pa.ListArray.from_arrays(pa.array([0, 30_000_000], pa.int32()), pa.repeat(1, 30_000_000))
+    table = pa.table({"item": ["a"], "annotator": ["b"], "label": label})
+    pq.write_table(table, path, compression="zstd", compression_level=19)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("read", ["read_labels({})", "read_feature_file({})", "sources_of([Path({})])"])
+def test_a_list_of_any_length_is_not_decoded_in_this_process(long_list, read):
+    code = (
+        "import re\nfrom pathlib import Path\nfrom crowdshot import CrowdshotError, read_labels\n"
+        "from crowdshot.engine.label_sources import sources_of\n"
+        "from crowdshot.io.feature_files import read_feature_file\n"
+        f"try:\n    {read.format(repr(str(long_list)))}\nexcept CrowdshotError:\n"
+        "    print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert int(done.stdout) < 500_000  # kB; 800 MB when it is decoded
+
+
 def test_metadata_of_columns_are_not_used():
     """Damaged ones end the process in pyarrow."""
     schema = pa.schema([("a", pa.bool_()), ("b", pa.list_(pa.int64()))])

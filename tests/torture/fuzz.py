@@ -125,11 +125,12 @@ def fuzz(reader: Reader, inputs: int, seed: int, seconds: float = float("inf"), 
     read = refused = done = 0
     crashes: dict[str, Crash] = {}
     stop = time.monotonic() + seconds
-    # workbooks are read in this process: a new one for each takes longer, and its lines are not seen
+    # no other process reads the file: a new one for each takes longer, and its lines are not seen
     with (
         patch("tempfile.tempdir", IN_MEMORY),
         tempfile.TemporaryDirectory() as folder,
         patch("crowdshot.io.workbooks.LimitedProcess", ThisProcess),
+        patch("crowdshot.io.parquet_files.LimitedProcess", ThisProcess),
         patch("crowdshot.labels.labels_needed.DRAWS", 1),  # a forecast takes longer than reading the file
     ):
         for name, data in {**reader.files, **reader.beside}.items():

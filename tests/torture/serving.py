@@ -64,7 +64,7 @@ PAGES = ("/", "/health", "/metrics", "/versions", "/v1/consensus", "/v1/annotato
 READS = {
     **dict.fromkeys((*PAGES, "/v1/next?annotator=ann1")),
     "/setup": _json({"project": "1", "schema": CONFIG}),
-    "/predict": _json({"tasks": [{"id": 1, "data": {"image": "item 1"}}], "label_config": CONFIG}),
+    "/predict": _json({"tasks": [{"id": 1, "data": {"image": "item 1"}}], "project": "1", "label_config": CONFIG}),
     "/v1/predict": _json({"features": [[1.0, 2.0]]}),
 }
 

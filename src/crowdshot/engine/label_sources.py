@@ -255,6 +255,8 @@ def _open_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
     n = first_rows.num_rows
     cells = [first_rows[name] if name in short else pa.nulls(n) for name in schema.names]
     fields = _source_fields(_table(path, pa.table(cells, schema.names)), columns)
+    for name in fields["columns"]:
+        _check_type(schema.field(name).type, f"{path}, column {show(name)}")
     kind = schema.field(fields["columns"].item).type
     integers = pa.types.is_integer(kind) and kind != pa.uint64()
     out: list[Source] = []
@@ -272,6 +274,11 @@ def _open_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
 def _is_large(kind: pa.DataType) -> bool:
     """Return whether cells may be images, embeddings and the like."""
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _check_type(kind: pa.DataType, where: str) -> None:
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise CrowdshotError(f"has cells of type {kind}", where=where, found=str(kind), expected="text or numbers")
 
 
 def as_text(values: pa.Array, where: str) -> pa.Array:
@@ -293,8 +300,8 @@ def as_text(values: pa.Array, where: str) -> pa.Array:
             values = _as_cells(values)
     elif pa.types.is_temporal(kind):
         values = _as_cells(values)
-    elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
-        raise CrowdshotError(f"has cells of type {kind}", where=where, found=str(kind), expected="text or numbers")
+    else:
+        _check_type(kind, where)
     text = pa.compute.utf8_trim(values.cast(pa.string()), characters=AROUND)
     return pa.compute.if_else(pa.compute.equal(text, ""), None, text)
 

@@ -1,7 +1,8 @@
 """Read Parquet files within limits of memory: a few kilobytes can decompress to gigabytes.
 
 A Parquet file stores repeated cells once, and its header does not say how large they are when they are expanded.
-Therefore text is read in its dictionary encoding, and its size is computed before it is expanded.
+Therefore text is read in its dictionary encoding, and its size is computed before it is expanded. A list in one row has
+any length and is decoded as a whole, so files with nested columns are first read in a process with limited memory.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
 from crowdshot.io.archive_limits import check_unpacked
+from crowdshot.io.limited_process import LimitedProcess
 
 MAGIC = b"PAR1"
 NESTED_BYTES = 100  # of a nested value as a Python object
 AT_ONCE = 2**16  # rows
 NESTED_ROWS = 2**10  # rows, of any length, that are decoded before their size is known
+MEMORY = 3 * 2**29  # bytes to count a file with nested columns
+MEMORY_TIMES = 20  # the size of the file
+SECONDS = 30  # of computing, to count a file with nested columns
+SECONDS_PER_MB = 2
+SLOWDOWN = 10  # by other processes
 TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -39,6 +49,7 @@ class ParquetTable:
             check_unpacked(name, self._size, declared_size(plain.metadata, self._schema))
             text = [field.name for field in self._schema if field.type in TEXT_TYPES]
             self._file = self._open(text)
+        self._nested = any(pa.types.is_nested(field.type) for field in self._schema)
 
     def _open(self, dictionary_columns: list[str]) -> pa.parquet.ParquetFile:
         source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
@@ -47,19 +58,35 @@ class ParquetTable:
 
     def frames(self, rows: int | None = None) -> Iterator[pd.DataFrame]:
         """Yield all rows in frames of about ``rows`` rows, or in a single frame."""
+        if self._nested:
+            self._check_in_process(rows)
+        for batches in self.pieces(rows):
+            with self._errors_named():
+                frame = self._frame(batches)
+            yield frame
+
+    def pieces(self, rows: int | None) -> Iterator[list[pa.RecordBatch]]:
+        """Yield about ``rows`` rows at a time, or all; refuse a piece that decompresses to too many bytes."""
         batches: list[pa.RecordBatch] = []
         size = 0
         with self._errors_named():
-            nested = any(pa.types.is_nested(field.type) for field in self._schema)
-            for batch in self._file.iter_batches(min(rows or AT_ONCE, NESTED_ROWS if nested else AT_ONCE)):
+            for batch in self._file.iter_batches(min(rows or AT_ONCE, NESTED_ROWS if self._nested else AT_ONCE)):
                 size += sum(map(_size, batch.columns))
                 check_unpacked(self._name, self._size, size)
                 batches.append(batch.cast(self._schema))
                 if rows is not None and sum(map(len, batches)) >= rows:
-                    yield self._frame(batches)
+                    yield batches
                     batches, size = [], 0
             if batches or rows is None:
-                yield self._frame(batches)
+                yield batches
+
+    def _check_in_process(self, rows: int | None) -> None:
+        seconds = SECONDS + SECONDS_PER_MB * self._size // 2**20
+        path = None if isinstance(self._source, bytes) else str(self._source.absolute())
+        data = [np.frombuffer(self._source, np.uint8)] if isinstance(self._source, bytes) else []
+        memory = MEMORY + MEMORY_TIMES * self._size
+        with LimitedProcess("io.parquet_files:check_in_process", self._name, memory, seconds) as process:
+            process.ask(SLOWDOWN * seconds, {"name": self._name, "path": path, "rows": rows}, data)
 
     def _frame(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
         table = pa.Table.from_batches(batches, self._schema)
@@ -72,11 +99,19 @@ class ParquetTable:
     def _errors_named(self) -> Iterator[None]:
         try:
             yield
-        except CrowdshotError:
+        except (CrowdshotError, MemoryError):
             raise
         except Exception as error:  # metadata that pandas saved in the file may raise anything
             reason = first_line(error) or type(error).__name__
             raise CrowdshotError(f"is damaged ({reason})", where=self._name, expected="a Parquet file") from None
+
+
+def check_in_process(facts: dict[str, Any], arrays: Sequence[NDArray[Any]]) -> tuple[dict[str, Any], list[Any]]:
+    """Read a file, given by its path or its bytes, and return nothing."""
+    source = Path(facts["path"]) if facts["path"] is not None else arrays[0].tobytes()
+    for _ in ParquetTable(source, facts["name"]).pieces(facts["rows"]):
+        pass
+    return {}, []
 
 
 def declared_size(metadata: pa.parquet.FileMetaData, schema: pa.Schema) -> int:
