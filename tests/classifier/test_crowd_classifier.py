@@ -10,12 +10,13 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import log_loss
-from sklearn.model_selection import ParameterGrid
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import GridSearchCV, ParameterGrid
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crowdshot import METHODS, Annotations, CrowdClassifier, labelings, mixture, simulate
+from crowdshot import METHODS, Annotations, CrowdAggregator, CrowdClassifier, labelings, mixture, simulate
 from crowdshot.classifier import feature_learners
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.encoder_files import build_encoder, save_encoder
@@ -23,6 +24,7 @@ from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import MethodName
 from crowdshot.model.priors import Diagonal
+from crowdshot.model_selection import CrowdKFold
 
 PAPER_CARD = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 3}
 
@@ -545,3 +547,67 @@ def test_tables_that_no_memory_holds_are_refused_before_the_work():
     with pytest.raises(CrowdshotError, match="more than 200,000,000 cells") as error:
         CrowdClassifier("identity").fit(np.eye(50), ann)
     assert (error.value.argument, error.value.found) == ("labels", (50, 20_000, 200))
+
+
+# ---- what callers naturally write ----
+
+
+def test_a_single_setting_can_be_set():
+    for estimator in (CrowdClassifier("identity", method="ours", settings={"tau": 2.0}), CrowdAggregator("one-coin")):
+        before = estimator.settings
+        assert estimator.set_params(settings__steps=3) is estimator
+        assert estimator.settings == {**(before or {}), "steps": 3}
+        assert before in (None, {"tau": 2.0})  # not changed in place
+    grid = {"clf__settings__steps": [1, 3]}
+    pipe = Pipeline([("scale", StandardScaler()), ("clf", CrowdClassifier("identity", method="ours"))])
+    X, labels = np.arange(24.0).reshape(12, 2), np.array([[0, 0, 1], [1, 1, 1]] * 6)
+    search = GridSearchCV(pipe, grid, cv=CrowdKFold(2)).fit(X, labels)
+    assert search.best_estimator_[-1].settings == {"steps": search.best_params_["clf__settings__steps"]}
+
+
+def test_ids_in_a_column_of_features_are_refused():
+    X = pd.DataFrame({"page": [7, 8, 9, 10], "x": [0.0, 0.1, 5.0, 5.1]})
+    labels = pd.DataFrame({"page": [7, 8, 9, 10] * 2, "worker": list("aaaabbbb"), "label": [0, 0, 1, 1] * 2})
+    labels = labels.rename(columns={"page": "item"})
+    X = X.rename(columns={"page": "item"})
+    with pytest.raises(CrowdshotError, match="column 'item'") as error:
+        CrowdClassifier("identity").fit(X, labels)
+    assert error.value.hint == "Pass X.set_index('item')."
+    clf = CrowdClassifier("identity").fit(X.set_index("item"), labels)
+    assert (clf.consensus_["item"].tolist(), clf.n_features_in_) == ([7, 8, 9, 10], 1)
+
+
+def test_items_that_a_pipeline_lost_are_explained():
+    X = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.1]}, index=list("pqrs"))
+    labels = pd.DataFrame({"item": list("pqrs") * 2, "worker": list("aaaabbbb"), "label": [0, 0, 1, 1] * 2})
+    pipe = Pipeline([("scale", StandardScaler()), ("clf", CrowdClassifier("identity"))])
+    with pytest.raises(CrowdshotError, match="X has no item for 4 of the 4 labelled items") as error:
+        pipe.fit(X, labels)
+    assert "__items=" in error.value.hint
+    for fitted in (pipe.fit(X, labels, clf__items=X.index), pipe.set_output(transform="pandas").fit(X, labels)):
+        assert fitted[-1].consensus_["item"].tolist() == list("pqrs")
+
+
+@pytest.mark.parametrize("X", [[0.1, 0.2, 5.0], np.arange(3), pd.Series([0.1, 0.2, 5.0]), torch.zeros(3)])
+def test_a_column_of_numbers_is_not_taken_for_images(X):
+    with pytest.raises(CrowdshotError, match="X has 3 numbers, expected a row of features"):
+        CrowdClassifier().fit(X, [0, 0, 1])
+
+
+def test_a_table_with_only_texts_is_refused_with_advice():
+    X = pd.DataFrame({"review": [f"a film of {n} minutes" for n in range(60, 120)]})
+    with pytest.raises(CrowdshotError, match="no informative column") as error:
+        CrowdClassifier().fit(X, [0, 1] * 30)
+    assert "column 'review'" in error.value.hint
+
+
+def test_encoders_of_scikit_learn():
+    texts = ["a lovely film", "boring and long", "great and lovely", "awful, long and boring"]
+    tfidf = TfidfVectorizer().fit(texts)
+    clf = CrowdClassifier(tfidf.transform).fit(texts, [[0, 0], [1, 1], [0, 0], [1, 1]])  # returns sparse arrays
+    np.testing.assert_allclose(clf.embeddings_, tfidf.transform(texts).toarray(), atol=1e-6)
+    with pytest.raises(CrowdshotError) as error:
+        CrowdClassifier(tfidf).fit(texts, [0, 1, 0, 1])
+    assert "encoder.transform" in error.value.hint
+    with pytest.raises(CrowdshotError, match="Did you mean 'texts'"):
+        CrowdClassifier("text").fit(texts, [0, 1, 0, 1])

@@ -8,6 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crowdshot import Annotations, CrowdAggregator, CrowdClassifier, CrowdshotError
+from crowdshot._cli.inputs import LabelFiles
+from crowdshot._cli.next import ask
 
 LABELS = [["cat", "cat", "dog"], ["cat", "cat", "cat"], ["dog", "dog", "cat"], ["dog", "cat", "dog"]]
 
@@ -29,6 +31,50 @@ def accounts_for(estimator, item):
     assert found.label == estimator.consensus_.iloc[row, 1]
     assert list(found.probabilities.values()) == pytest.approx(posterior)
     return found
+
+
+def sparse_crowd():
+    """Six annotators with half of the labels each; the last one guesses."""
+    rng = np.random.default_rng(3)
+    truth = np.arange(40) % 3
+    skill = [0.95, 0.9, 0.8, 0.7, 0.6, 0.0]
+    labels = np.where(rng.random((40, 6)) < skill, truth[:, None], rng.integers(3, size=(40, 6)))
+    labels = np.where(rng.random((40, 6)) < 0.5, labels, -1)
+    return Annotations.from_matrix(labels, items=[f"i{n}" for n in range(40)], annotators=list("abcdef"))
+
+
+@pytest.mark.filterwarnings("ignore:not asked")
+def test_next_questions_are_those_of_the_command(tmp_path):
+    ann = sparse_crowd()
+    ann.to_frame().to_csv(tmp_path / "labels.csv", index=False)
+    crowd = CrowdAggregator().fit(ann)
+    _, table = ask(LabelFiles((tmp_path / "labels.csv",)), 8)
+    found = crowd.next_questions(8)
+    assert found[["item", "annotator"]].values.tolist() == table[["item", "annotator"]].values.tolist()
+    np.testing.assert_allclose(found["gain"], table["gain"])
+    assert found.columns.tolist() == ["item", "annotator", "gain", "consensus", "confidence", "n_labels"]
+    consensus = crowd.consensus_.set_index("item").loc[found["item"]]
+    assert found["confidence"].tolist() == consensus["confidence"].tolist()
+    assert found["n_labels"].tolist() == consensus["n_labels"].tolist()
+
+
+def test_next_questions_of_chosen_annotators():
+    crowd = CrowdAggregator().fit(sparse_crowd())
+    found = crowd.next_questions(12, annotators=["b", "zoe"])  # zoe is new
+    assert set(found["annotator"]) == {"b", "zoe"}
+    known = set(zip(*crowd.annotations_.to_frame()[["item", "annotator"]].to_numpy().T, strict=True))
+    assert not known & set(zip(found["item"], found["annotator"], strict=True))
+
+
+def test_next_questions_of_a_classifier_are_about_unlabelled_items_too():
+    X = np.array([[0.0, 0.1], [0.2, 0.0], [5.0, 5.1], [5.2, 4.9], [2.6, 2.5]])
+    labels = [["cat", "cat", "dog"], ["cat", None, "cat"], ["dog", "dog", "cat"], ["dog", "dog", None], [None] * 3]
+    clf = CrowdClassifier(encoder="identity").fit(X, labels)
+    found = clf.next_questions(2)
+    assert found["item"].tolist()[0] == 4
+    assert found["n_labels"].tolist()[0] == 0
+    everything = CrowdAggregator().fit(np.array([[0, 0], [0, 1], [1, 1]] * 5))
+    assert everything.next_questions(3).empty  # nobody is asked twice
 
 
 @pytest.mark.parametrize("method", ["learned", "shrunk", "dawid-skene", "one-coin"])

@@ -17,6 +17,7 @@ from crowdshot.classifier.learner_contract import (
     gold_of,
     keep_side_information,
     known_of,
+    pop_settings,
     posterior_of_untaught,
     repeated,
     whole_weights,
@@ -99,6 +100,7 @@ class CrowdAggregator(Inspection):
     [[0, 4], [1, 3], [2, 3]]
     """
 
+    settings: Mapping[str, Any] | None
     annotations_: Annotations
     classes_: Ids
     _found: Consensus
@@ -303,7 +305,8 @@ class CrowdAggregator(Inspection):
         return {"method": self.method, "settings": self.settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments of the constructor."""
+        """Set arguments of the constructor; ``settings__steps=5`` sets one of the settings."""
+        single = pop_settings(params)
         for name, value in params.items():
             if name not in self.get_params():
                 raise CrowdshotError(
@@ -312,6 +315,8 @@ class CrowdAggregator(Inspection):
                     found=name,
                 )
             setattr(self, name, value)
+        if single:
+            self.settings = {**(self.settings or {}), **single}
         return self
 
     def __repr__(self) -> str:

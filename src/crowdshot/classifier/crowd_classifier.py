@@ -44,7 +44,7 @@ from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import PriorsInput
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
+from crowdshot.labels.matching import annotations_of, mark_of, names_of, refuse_column_of_items, with_new_labels
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -97,6 +97,8 @@ class CrowdClassifier(OldNames, Predictor, Results, ClassifierMixin, BaseEstimat
         - ``scale``: weight of the embeddings. By default, as the encoder was trained; for features from elsewhere,
           selected by cross-validation on the labels.
         - ``covariance``: "identity", "isotropic", "diagonal" or "full"; all but "identity" are estimated.
+
+        ``set_params(settings__steps=5)`` sets one of them, as do grids of scikit-learn.
     device : {"auto", "cpu", "cuda"}
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None
@@ -272,6 +274,8 @@ class CrowdClassifier(OldNames, Predictor, Results, ClassifierMixin, BaseEstimat
         y = one_of(y, labels)
         refuse_renumbered(y)
         X = to_pandas(X, "X")
+        if items is None:
+            refuse_column_of_items(X, y)
         names = names_of(X) if items is None else items
         return self.fit_embeddings(
             self.embed(X),

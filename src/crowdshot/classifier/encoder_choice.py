@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from itertools import islice
+from numbers import Number
 from statistics import median
 from typing import Any
 
@@ -85,14 +86,23 @@ def encoder_input(encoder: Any, X: Any) -> Encoder:
     if callable(encoder):
         return function_encoder(encoder)
     if not isinstance(encoder, str | os.PathLike):
+        transform = hasattr(encoder, "transform")
         raise CrowdshotError(
-            f"is {show(encoder)}", argument="encoder", found=encoder, expected="a name, a file, a network or a function"
+            f"is {show(encoder)}",
+            argument="encoder",
+            found=encoder,
+            expected="a name, a file, a network or a function",
+            hint="Pass the function encoder.transform of the fitted transformer, or put it into a pipeline."
+            if transform
+            else None,
         )
-    return (
-        LEARNED_ENCODERS[encoder](X)
-        if isinstance(encoder, str) and encoder in LEARNED_ENCODERS
-        else load_encoder(encoder)
-    )
+    if isinstance(encoder, str) and encoder in LEARNED_ENCODERS:
+        return LEARNED_ENCODERS[encoder](X)
+    try:
+        return load_encoder(encoder)
+    except CrowdshotError as error:
+        error.among = (*LEARNED_ENCODERS, *error.among) if error.among else ()
+        raise
 
 
 def any_encoder(X: Any) -> Encoder:
@@ -102,11 +112,26 @@ def any_encoder(X: Any) -> Encoder:
 
 def no_images(X: Any) -> Encoder | None:
     """Return the encoder for feature vectors, texts or mixed tables; None if X has images."""
+    _refuse_numbers(X)
     if is_mixed(X):
         return learn_table_encoder(X)
     if are_features(X):
         return load_encoder("identity")
     return learn_text_encoder(X) if strings_in(X) == "texts" else None
+
+
+def _refuse_numbers(X: Any) -> None:
+    """Raise an error for a column of numbers."""
+    kind = getattr(getattr(X, "dtype", None), "kind", "f")  # tensors hold numbers
+    is_column = getattr(X, "ndim", 0) == 1 and kind in "biuf"
+    if is_column or (isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Number)):
+        raise CrowdshotError(
+            f"has {len(X):,} numbers",
+            argument="X",
+            found=len(X),
+            expected="a row of features for each item",
+            hint="A single feature is a table with one column: X.reshape(-1, 1), or X.to_frame() in pandas.",
+        )
 
 
 def are_features(X: Any) -> bool:

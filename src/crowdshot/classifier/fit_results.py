@@ -15,6 +15,7 @@ from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     ARGUMENTS,
     FittedModel,
+    pop_settings,
     posterior_of,
 )
 from crowdshot.errors import CrowdshotError, Use
@@ -170,6 +171,8 @@ def _warn(old: str, new: str) -> None:
 class OldNames:
     """Old names of attributes, and old parameters of `set_params`."""
 
+    settings: Mapping[str, Any] | None
+
     @property
     def belief_(self) -> Any:
         """Deprecated name of `label_proba_`."""
@@ -201,9 +204,12 @@ class OldNames:
         return getattr(self, "_reader")  # noqa: B009
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of the constructor."""
+        """Set parameters of the constructor; ``settings__steps=5`` sets one of the settings."""
+        single = pop_settings(params)
         moved = {name: params.pop(name) for name in ARGUMENTS if name in params}
         super().set_params(**params)  # type: ignore[misc]  # of BaseEstimator
+        if single:
+            self.settings = {**(self.settings or {}), **single}
         if moved:
             move_to_settings(self, moved)
         return self

@@ -1,4 +1,4 @@
-"""Look at fitted estimators in Python: `report`, `explain`, `metrics_`, and what a notebook shows.
+"""Look at fitted estimators in Python: `report`, `explain`, `metrics_`, `next_questions`, and what a notebook shows.
 
 `Explanation` states how the posterior of an item came about, as factors of the odds of the consensus class k against
 the next class j:
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -26,15 +27,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.classifier.learner_contract import SideInformation
-from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import clean, facts_and_tables, percent, show
-from crowdshot.io.cells import positions
-from crowdshot.labels import gold_labels
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from crowdshot.formatting import apart, clean, facts_and_tables, listing, percent, show
+from crowdshot.io.cells import as_index, positions, unique_ids
+from crowdshot.labels import asking, gold_labels
 from crowdshot.labels.agreement import krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import MIN_ACCURACY, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import THRESHOLD
-from crowdshot.model.parts import PosteriorMatrix
+from crowdshot.model.parts import MOST_CELLS, PosteriorMatrix
 from crowdshot.model.posteriors import likeliest
 
 Floats = NDArray[np.float64]
@@ -178,6 +179,28 @@ class Inspection:
         """Numbers about the fit for an experiment tracker, such as ``mlflow.log_metrics(clf.metrics_)``."""
         return metrics(self)
 
+    def next_questions(self, budget: int, annotators: Iterable[Any] | None = None) -> pd.DataFrame:
+        """Return the questions worth asking next: which item, and which annotator.
+
+        The rules are those of the command `crowdshot next`. `crowdshot.asking.choose` has more options, such as costs.
+
+        Parameters
+        ----------
+        budget : int
+            The largest number of questions. There are fewer if no further answer is expected to help.
+        annotators : iterable or None
+            The annotators who can be asked; unknown names are new annotators. None: all annotators of the fit, but
+            those whose labels hardly depend on the items.
+
+        Returns
+        -------
+        DataFrame
+            A row for each question, the best first. Columns are item, annotator (with the names of the table of
+            labels), gain (the expected reduction of uncertainty), consensus, confidence and n_labels.
+        """
+        check_fitted(self)
+        return next_questions(self, budget, annotators)
+
     def report(self, path: str | os.PathLike[str], X: Any = None) -> None:
         """Write the report as an HTML page, as the commands `adapt` and `aggregate` do.
 
@@ -306,6 +329,64 @@ def dense_row(posterior: PosteriorMatrix, row: int) -> Floats:
         return found
     out: Floats = posterior[[row]].toarray()[0]
     return out
+
+
+# ---- questions ----
+
+
+def next_questions(estimator: Any, budget: int, annotators: Iterable[Any] | None) -> pd.DataFrame:
+    """Return the questions that `crowdshot next` would ask."""
+    posterior, ann = estimator.label_proba_, estimator.annotations_
+    history = known_of(estimator).history
+    history = np.zeros((ann.n_annotators, 2)) if history is None else history
+    closed, can = (ann.item, ann.annotator), np.ones(ann.n_annotators, dtype=bool)
+    if isinstance(posterior, np.ndarray) and posterior.size <= MOST_CELLS:
+        from crowdshot.labels import duplicate_annotators  # here and below, as these modules load scipy.stats
+
+        pairs = duplicate_annotators.compare_pairs(ann, posterior)
+        redundant = duplicate_annotators.predictable_answers(ann, pairs)
+        closed = np.append(ann.item, redundant[0]), np.append(ann.annotator, redundant[1])
+        can = _useful_annotators(ann, posterior, history) if annotators is None else can
+    if annotators is not None:
+        names = unique_ids(annotators, "annotators")
+        new = names[positions(ann.annotators, names) < 0].tolist()
+        ann = replace(ann, annotators=unique_ids([*ann.annotators.tolist(), *new], "annotators"))
+        history = np.concatenate([history, np.zeros((len(new), 2))])
+        can = positions(names, ann.annotators) >= 0
+    most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
+    n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators) + history.sum(1)
+    confusion, first = asking.expected_confusion(ann, posterior, history), asking.first_limits(n_labels, most)
+    chosen = asking.choose(posterior, confusion, closed, budget, most=most, first=first)
+    item, annotator = (np.array([one[place] for one in chosen], dtype=np.int64) for place in (0, 1))
+    label, confidence = likeliest(posterior[item])
+    return pd.DataFrame(
+        {
+            ann.columns.item: as_index(ann.items).take(item),
+            ann.columns.annotator: as_index(ann.annotators).take(annotator),
+            "gain": np.array([one.gain for one in chosen], dtype=np.float64),
+            "consensus": as_index(ann.classes).take(label),
+            "confidence": confidence,
+            "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
+        }
+    )
+
+
+def _useful_annotators(ann: Annotations, posterior: Floats, history: Floats) -> NDArray[np.bool_]:
+    """Return (R,) the annotators whose labels depend on the items, and warn about the others."""
+    from crowdshot.labels.annotator_flags import judge_each, useful_questions
+
+    useful = useful_questions(judge_each(ann, posterior, [apart(name) for name in ann.classes], history))
+    if not useful.all():
+        names = ann.annotators[~useful]
+        warnings.warn(
+            CrowdshotWarning(
+                f"not asked, because their labels hardly depend on the items: {listing(names)}",
+                found=names.tolist(),
+                hint=Use("to ask them anyway", annotators=["NAME"]),
+            ),
+            stacklevel=4,
+        )
+    return useful
 
 
 # ---- numbers ----

@@ -413,6 +413,12 @@ def unscaled(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_zeros(x.shape[1]), x.new_ones(())
 
 
+def pop_settings(params: dict[str, Any]) -> dict[str, Any]:
+    """Remove ``settings__steps`` and the like from parameters and return them as {"steps": value}."""
+    prefix = "settings__"
+    return {name.removeprefix(prefix): params.pop(name) for name in list(params) if name.startswith(prefix)}
+
+
 def check_setting_names(method: str, settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Raise an error if a setting is not one of the method's."""
     unknown = sorted(set(settings) - set(known))

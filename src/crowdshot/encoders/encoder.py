@@ -356,6 +356,8 @@ class FunctionNetwork(nn.Module):
         out = self.function(batch)
         if out is None or isinstance(out, Tensor):
             return out
+        if hasattr(out, "toarray"):  # a sparse array, as of TF-IDF
+            out = out.toarray()
         try:
             return torch.from_numpy(np.asarray(out, dtype=np.float32))
         except (TypeError, ValueError):

@@ -264,8 +264,14 @@ def load_encoder(name_or_path: str | os.PathLike[str], allow_outside: bool = Fal
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not os.path.exists(path):
             outside = [f"{library}:…" for library in LIBRARIES]
-            known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
-            raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected=f"a file or one of {known}")
+            known = ["identity", *LITE0_SIDES, *shipped_encoders()]
+            raise CrowdshotError(
+                f"is {name!r}",
+                argument="encoder",
+                found=name,
+                expected=f"a file or one of {', '.join([*known, *outside])}",
+                among=known,
+            )
     tensors, card = read_safetensors(path, "encoder")
     with allowed(allow_outside):
         found = encoder_from_state(tensors, card, str(path), check=not shipped)

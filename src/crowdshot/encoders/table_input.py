@@ -123,12 +123,16 @@ def learn_table_encoder(X: Any) -> Encoder:
             left_out.append(name)
         else:
             columns.append(column)
+    words = next((name for name in left_out if X[name].map(lambda cell: isinstance(cell, str)).any()), None)
     if not columns:
         raise CrowdshotError(
             f"has no informative column among {listing(names)}",
             argument="X",
             found=names[:10],
             expected="one column at least whose values differ and recur",
+            hint=f"If the column {words!r} has texts or files, pass it by itself instead of a table."
+            if words
+            else None,
         )
     if left_out:
         warnings.warn(

@@ -28,6 +28,10 @@ from crowdshot.labels.item_names import plainer
 from crowdshot.labels.wide_tables import have_names, ids_among, wide_table
 
 MOST_COMPARED = 50_000  # items whose names are compared
+NAME_ROWS = (
+    "Name the rows of X with items=. In a pipeline, pass the name of the step before it, as in"
+    " crowdclassifier__items=, or keep the index with set_output(transform='pandas')."
+)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -39,6 +43,25 @@ def names_of(X: Any) -> list[Any] | None:
     if isinstance(X, list | tuple) and strings_in(X) == "paths":
         return [PurePath(x) for x in X]
     return None
+
+
+def refuse_column_of_items(X: Any, labels: Any) -> None:
+    """Raise an error if a column of X, rather than its index, has the items of a long table of labels.
+
+    The ids would be a feature, and labels would be matched by the position of a row.
+    """
+    labels = to_pandas(labels)
+    if not isinstance(X, pd.DataFrame) or not isinstance(labels, pd.DataFrame) or not have_names(labels.columns):
+        return
+    item = find_columns(labels.columns).item
+    if item in X.columns and labels[item].isin(X[item]).all():
+        raise CrowdshotError(
+            f"has the items of the labels in its column {show(item)}",
+            argument="X",
+            found=item,
+            expected="them as its index",
+            hint=f"Pass X.set_index({item!r}).",
+        )
 
 
 def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callable[Concatenate[Any, P], T]:
@@ -221,7 +244,7 @@ def annotations_of(
     if labels is not given:
         warn_near_duplicates(labels)
     known = np.asarray(as_index(range(n_items) if names is None else names))
-    return rows_of(labels, known, "X", advice="Name the rows of X with items=.")[0]
+    return rows_of(labels, known, "X", advice=NAME_ROWS)[0]
 
 
 def _from_rows(

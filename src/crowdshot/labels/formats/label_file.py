@@ -257,6 +257,10 @@ class LabelsRead:
     emails: dict[str, str] = field(default_factory=dict)
     sources: list[SourceUsed] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        files = ", ".join(f"{source.file} ({source.format})" for source in self.sources)
+        return f"LabelsRead({self.annotations!r} from {files or 'memory'})"
+
     @property
     def names(self) -> Ids:
         """The labels (K,) that an answer may have."""
