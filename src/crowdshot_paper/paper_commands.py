@@ -136,7 +136,10 @@ def run(
     results: Results = Path("results"),
     dry_run: Annotated[bool, computing_option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
-    """Run an experiment, or the rest of it: rows that exist are not computed again."""
+    """Run an experiment.
+
+    Rows that exist are not computed again, so a repeated command continues an interrupted one.
+    """
     from crowdshot.formatting import counted
     from crowdshot_paper import parallel, runner
     from crowdshot_paper.experiments import chosen, joined_by
@@ -255,9 +258,10 @@ def compare(
     ] = None,
     out: Annotated[Path | None, output_option(metavar="FILE.csv", help="Write a table with a row per cell.")] = None,
 ) -> None:
-    """Compare two result folders: the difference B - A ± standard error for each common cell, paired by episode.
+    """Compare two folders of results.
 
-    The p-value is that of a paired t-test.
+    Prints the difference B - A ± standard error for each common cell, paired by episode. The p-value is that of a
+    paired t-test.
     """
     from crowdshot.io.atomic import replacing
     from crowdshot_paper import paper_comparison
@@ -273,7 +277,10 @@ def compare(
 def list_experiments(
     work: Annotated[Path, input_option(metavar="DIR", help="A folder with encoders.")] = Path("results"),
 ) -> None:
-    """List the experiments with their data, their estimated time, and the methods whose encoders exist."""
+    """List the experiments.
+
+    Each with its data, its estimated time, and the methods whose encoders exist.
+    """
     from crowdshot_paper import encoder_plan
     from crowdshot_paper.experiments import EXPERIMENTS
 

@@ -737,7 +737,7 @@ def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> 
     assert [row["who"] for row in told] == ["ann", "bob", "cyd"]
     said = call("aggregate", labels, "--out", tmp_path / "c.csv", "--annotators", tmp_path / "c.csv")
     assert said.code == 2
-    assert "--annotators is" in said.err
+    assert "--annotators-out is" in said.err
 
 
 def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
@@ -922,7 +922,7 @@ def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
     labels[::2].to_csv(tmp_path / "first.csv", index=False)
     for file, out in ((tmp_path / "first.csv", "one"), (made / "labels.csv", "two")):
         assert run("adapt", file, "--features", made / "features.csv", "--out", out).returncode == 0
-    done = run("compare", "one", "two", "--json", "--out", "page.html")
+    done = run("compare", "one", "two", "--json", "--out", "page.html")  # the name of --page in 0.2
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     one, two = (pd.read_csv(tmp_path / name / "consensus.csv", index_col=0) for name in ("one", "two"))
@@ -932,9 +932,9 @@ def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
     assert {row["annotator"] for row in report["annotators"]} == {f"ann{i}" for i in range(5)}
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "Two rounds compared" in page
-    done = run("compare", "one", "two", "--out", "page.csv")
+    done = run("compare", "one", "two", "--page", "page.csv")
     assert done.returncode == 2
-    assert done.stderr == "crowdshot: --out is page.csv, expected a name that ends in .html.\n"
+    assert done.stderr == "crowdshot: --page is page.csv, expected a name that ends in .html.\n"
     done = run("compare", "one", "three", "--out", "other.html")
     assert done.returncode == 2
     assert done.stderr.startswith("crowdshot: three does not exist")

@@ -7,6 +7,7 @@ import typer
 
 from crowdshot._cli import main
 from crowdshot._cli.options import OTHER, PANELS, PanelCommand
+from crowdshot.labels.formats import FORMATS
 
 COMMANDS = typer.main.get_command(main.app).commands
 OURS = [name for name, command in COMMANDS.items() if isinstance(command, PanelCommand)]
@@ -55,6 +56,27 @@ def test_options_are_grouped(call, name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_every_option_has_a_help_text(name: str) -> None:
     assert [parameter.name for parameter in COMMANDS[name].params if not getattr(parameter, "help", "")] == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_values_of_options_have_readable_names(call, name: str) -> None:
+    assert re.findall(r"<[\w |]+>", call(name, "--help").out) == []  # such as <int range>
+
+
+def test_formats_are_listed(call) -> None:
+    text = " ".join(call("check", "--help").out.split()).partition("--format FORMAT")[2].partition("--sheet")[0]
+    assert [name for name in FORMATS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_subcommands_have_summaries_that_fit(call, narrow) -> None:
+    assert "..." not in call("paper", "--help").out.partition("Commands:")[2]
+
+
+def test_tables_of_annotators_and_pages_have_one_option_name(call) -> None:
+    for name in ("aggregate", "rank", "objects"):
+        assert "--annotators-out" in call(name, "--help").out
+    for name in ("compare", "judges", "slices"):
+        assert re.search(r"--page.* FILE.html", call(name, "--help").out)
 
 
 def test_arguments_are_shown_without_python_types(call) -> None:

@@ -483,7 +483,7 @@ EXAMPLES = """\b
 Examples:
   crowdshot aggregate labels.csv
   crowdshot aggregate labels.csv --report results
-  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
+  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators-out people.csv
   crowdshot aggregate 'labels/*.parquet' --engine local --memory 4GB --out consensus
 """
 
@@ -519,7 +519,13 @@ def aggregate(
     ] = STEPS,
     out: File = None,
     annotators: Annotated[
-        Path | None, output_option(metavar="FILE", help="Also write a table with the accuracy of each annotator.")
+        Path | None,
+        output_option(
+            "--annotators-out",
+            "--annotators",
+            metavar="FILE.csv",
+            help="Also write a table with the accuracy of each annotator.",
+        ),
     ] = None,
     top: Annotated[
         int,
@@ -567,7 +573,7 @@ def aggregate(
     """Estimate consensus labels from labels alone.
 
     The result is a table with the label, its probability, the number of labels and their agreement for each item. The
-    items themselves are not needed. The accuracy of each annotator is printed, or written with --annotators.
+    items themselves are not needed. The accuracy of each annotator is printed, or written with --annotators-out.
     """
     from crowdshot.report.export import Export
 

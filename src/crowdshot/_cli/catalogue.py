@@ -158,7 +158,7 @@ def encoders(as_json: AsJson = False) -> None:
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A method, to print its documentation.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A method, to print its documentation.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the methods of `adapt --method` and their settings."""

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import print_json
-from crowdshot._cli.options import AsJson
+from crowdshot._cli.options import AsJson, output_option
 
 if TYPE_CHECKING:
     from crowdshot.report.round_comparison import Comparison
 
 
-def run_compare(before: Path, after: Path, out: Path | None = None) -> Comparison:
-    """Compare two folders of results, and write a page to ``out``."""
+def run_compare(before: Path, after: Path, page: Path | None = None) -> Comparison:
+    """Compare two folders of results, and write a page."""
     from crowdshot.io.atomic import check_page, write_files
     from crowdshot.report.round_comparison import compare as compare_rounds
     from crowdshot.report.round_comparison import render
 
-    if out is not None:
-        check_page(out, argument="out")
+    if page is not None:
+        check_page(page, argument="page")
     found = compare_rounds(before, after)
-    if out is not None:
-        write_files([(out, render(found))])
+    if page is not None:
+        write_files([(page, render(found))])
     return found
 
 
@@ -32,7 +32,7 @@ def run_compare(before: Path, after: Path, out: Path | None = None) -> Compariso
 EXAMPLES = """\b
 Examples:
   crowdshot compare round-1 round-2
-  crowdshot compare round-1 round-2 --out progress.html
+  crowdshot compare round-1 round-2 --page progress.html
 """
 
 
@@ -44,7 +44,9 @@ def compare(
         ),
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="The folder of the later round.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write the comparison as a page.")] = None,
+    page: Annotated[
+        Path | None, output_option("--page", "--out", metavar="FILE.html", help="Also write a page.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two rounds of labelling.
@@ -53,10 +55,10 @@ def compare(
     """
     from crowdshot.report.round_comparison import result_of, summarise
 
-    found = run_compare(before, after, out)
+    found = run_compare(before, after, page)
     if as_json:
-        print_json(result_of(found, [] if out is None else [out]))
+        print_json(result_of(found, [] if page is None else [page]))
         return
     typer.echo(summarise(found))
-    if out is not None:
-        typer.echo(f"{out}  the comparison as a page to read in a browser")
+    if page is not None:
+        typer.echo(f"{page}  the comparison as a page to read in a browser")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import note
-from crowdshot._cli.options import Seed
+from crowdshot._cli.options import Seed, output_option
 from crowdshot.extras import is_installed, missing
 from crowdshot.progress import progress
 
@@ -233,7 +233,7 @@ def describe(scores: dict[str, list[Scores]], problem: Problem, clf: CrowdClassi
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")] = Path("demo"), seed: Seed = 0
+    out: Annotated[Path, output_option(metavar="DIR", help="The folder to write.")] = Path("demo"), seed: Seed = 0
 ) -> None:
     """Label handwritten digits from seven simulated annotators."""
     typer.echo(run(out, seed))

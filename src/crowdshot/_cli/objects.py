@@ -34,7 +34,7 @@ def objects(
     regions: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE…",
+            metavar="FILES",
             help="Boxes or spans: a table with a row for each, or exports of Label Studio, CVAT, doccano or COCO.",
         ),
     ],

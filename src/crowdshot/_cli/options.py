@@ -30,6 +30,7 @@ EPISODES = "Training episodes"
 TRAINING = "Training"
 NETWORK = "Network"
 SERVER = "Server"
+TOOL = "Label tool"
 CROWD = "Simulated annotators"
 COMPUTING = "Computing"
 OUTPUT = "Output"
@@ -46,6 +47,7 @@ network_option = partial(typer.Option, rich_help_panel=NETWORK)
 computing_option = partial(typer.Option, rich_help_panel=COMPUTING)
 output_option = partial(typer.Option, rich_help_panel=OUTPUT)
 crowd_option = partial(typer.Option, rich_help_panel=CROWD)
+tool_option = partial(typer.Option, rich_help_panel=TOOL)
 server_option = partial(typer.Option, rich_help_panel=SERVER)
 drawing_option = partial(typer.Option, rich_help_panel=DRAWING)
 evaluating_option = partial(typer.Option, rich_help_panel=EVALUATING)
@@ -63,6 +65,7 @@ PANELS = (  # in the order of --help
     TRAINING,
     NETWORK,
     SERVER,
+    TOOL,
     COMPUTING,
     DRAWING,
     EVALUATING,
@@ -99,6 +102,7 @@ class PanelCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {title: [] for title in PANELS}
         for parameter in self.get_params(ctx):
+            parameter.metavar = parameter.metavar or _metavar(parameter)
             record = parameter.get_help_record(ctx)
             if record is not None:
                 kind = OTHER
@@ -168,6 +172,18 @@ def _kinds(parameter: Any) -> set[type]:
     return {each for each in (kind, *get_args(kind)) if isinstance(each, type)}
 
 
+def _metavar(parameter: Any) -> str | None:
+    """Return how --help shows the value of an option: N, X, or the choices."""
+    choices = _choices(parameter)
+    if choices:
+        return "|".join(choices)
+    return "N" if int in _kinds(parameter) else "X" if float in _kinds(parameter) else None
+
+
+def _choices(parameter: Any) -> list[str]:
+    return [str(choice.value) for each in _kinds(parameter) if issubclass(each, StrEnum) for choice in each]
+
+
 def _typed(parameter: Any, words: Sequence[str]) -> list[str]:
     """Return the values that are typed for an option."""
     pairs = [*pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
@@ -176,7 +192,7 @@ def _typed(parameter: Any, words: Sequence[str]) -> list[str]:
 
 def _wrong_choice(parameter: Any, words: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return the value typed for an option that is not one of its choices, and the choices; None if there is none."""
-    choices = [str(choice.value) for each in _kinds(parameter) if issubclass(each, StrEnum) for choice in each]
+    choices = _choices(parameter)
     typed = _typed(parameter, words)
     return next((value for value in typed if choices and value not in choices), None), choices
 
@@ -306,7 +322,10 @@ Processes = Annotated[
 
 
 AnnotatorsOut = Annotated[
-    Path | None, output_option("--annotators-out", metavar="FILE.csv", help="Also write the annotators.")
+    Path | None,
+    output_option(
+        "--annotators-out", metavar="FILE.csv", help="Also write a table with the accuracy of each annotator."
+    ),
 ]
 Sheet = Annotated[
     str | None, reading_option("--sheet", metavar="NAME", help="The sheet to read from a workbook with several tables.")
@@ -397,7 +416,7 @@ class ReadingOptions:
         reading_option(
             "--columns",
             metavar="item=…,annotator=…,label=…",
-            help="The names of the columns, if crowdshot does not recognise them; time=… names that of the times.",
+            help="The names of the columns, if crowdshot does not recognise them; time=… names the one with times.",
         ),
     ] = None
     format_name: Annotated[
@@ -405,9 +424,9 @@ class ReadingOptions:
         reading_option(
             "--format",
             metavar="FORMAT",  # listing formats.FORMATS would load pandas for --help
-            help="The format of LABELS, if it is not recognised: cvat, label-studio, argilla, prodigy, toloka, mturk,"
-            " judges (verdicts of language models), wide (a column per annotator), turned (a row per annotator), long"
-            " (a row per label).",
+            help="The format of LABELS, if it is not recognised: cvat, doccano, label-studio, argilla, prodigy, potato,"
+            " zooniverse, labelbox, langfuse, phoenix, toloka, mturk, judges (verdicts of language models), turned (a"
+            " row per annotator), wide (a column per annotator), long (a row per label).",
         ),
     ] = None
     sheet: Sheet = None

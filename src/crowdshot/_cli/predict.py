@@ -20,8 +20,8 @@ from crowdshot._cli.options import (
     File,
     Images,
     Processes,
-    SkipBad,
     Texts,
+    input_option,
 )
 from crowdshot.progress import progress
 
@@ -152,7 +152,7 @@ def predict(
     features: Features = None,
     texts: Texts = None,
     out: File = None,
-    skip_bad: SkipBad = False,
+    skip_bad: Annotated[bool, input_option("--skip-bad", help="Leave out unreadable items.")] = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,
     allow_outside: AllowOutside = False,

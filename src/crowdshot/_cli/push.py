@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import AsJson
+from crowdshot._cli.options import AsJson, tool_option
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing
 from crowdshot.version import __version__
@@ -45,14 +45,15 @@ def run_push(
     if tool not in TOOLS:
         raise CrowdshotError(f"is {tool!r}", argument="to", found=tool, expected=f"one of {listing(TOOLS)}")
     chosen = TOOLS[tool]
-    token = os.environ.get(chosen.variable, "").strip()
-    if not token or not token.isascii():
-        message = f"The environment variable {chosen.variable} has no valid access token of {tool}"
-        raise CrowdshotError(message, expected="a token of ASCII characters")
     posteriors = read_suggestions(path, threshold)
     if not posteriors:
         message = f"has no label with a probability of {threshold:g} or more"
         raise CrowdshotError(message, where=path, found=threshold)
+    token = os.environ.get(chosen.variable, "").strip()
+    if not token or not token.isascii():
+        state = "has characters that no token has" if token else "is not set"
+        message = f"The environment variable {chosen.variable} {state}"
+        raise CrowdshotError(message, expected=f"an access token of {tool}")
     found = chosen.push(chosen.connect(url, token), project, posteriors, question, _name(path))
     if not found.pushed:
         message = f"is {project}, which has none of the {len(found.lost):,} items, first {found.lost[0]!r}"
@@ -91,16 +92,19 @@ def push(
             metavar="TABLE|DIR", help="A table that `aggregate` or `predict` wrote, or the folder that `adapt` wrote."
         ),
     ],
-    to: Annotated[Tool, typer.Option(help="The label tool.")],
-    url: Annotated[str, typer.Option(metavar="URL", help="The address of the label tool, like http://127.0.0.1:8080.")],
+    to: Annotated[Tool, tool_option(help="The label tool.")],
+    url: Annotated[str, tool_option(metavar="URL", help="The address of the label tool, like http://127.0.0.1:8080.")],
     project: Annotated[
         str,
-        typer.Option(help="The id of the Label Studio project or CVAT task, or the name of the Argilla dataset."),
+        tool_option(
+            metavar="ID|NAME",
+            help="The id of the Label Studio project or CVAT task, or the name of the Argilla dataset.",
+        ),
     ],
     question: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The Choices tag or question, if there are several.")
+        str | None, tool_option(metavar="NAME", help="The Choices tag or question, if there are several.")
     ] = None,
-    threshold: Annotated[float, typer.Option(metavar="P", help="Push labels with at least this probability.")] = 0.0,
+    threshold: Annotated[float, tool_option(metavar="P", help="Push labels with at least this probability.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Show consensus labels as suggestions in a label tool.

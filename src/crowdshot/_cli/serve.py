@@ -342,7 +342,10 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str, server_option(help="The address to listen at. An address that other machines can reach needs --auth.")
+        str,
+        server_option(
+            metavar="ADDRESS", help="The address to listen at. An address that other machines can reach needs --auth."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, server_option(min=0, max=65535, help="The port to listen at; 0 chooses one.")] = 9090,
     auth: Annotated[

@@ -140,7 +140,8 @@ def simulate(
         crowd_option(
             "--crowd",
             "--mixture",  # its name in 0.1.0
-            help="The probability of each kind of annotator: expert, hammer, spammer, flipper, classwise. Or `world`:"
+            metavar="KIND=P,…|world",
+            help="The probability of each kind of annotator: expert, hammer, spammer, flipper, classwise. world:"
             " annotators with correlated errors, as the label model is trained on (docs/research/inference.md).",
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",

@@ -126,7 +126,9 @@ class TrainingFiles:
     rotate_classes: Annotated[
         bool, input_option("--rotate-classes", help="Add classes of images rotated by 90, 180 and 270 degrees.")
     ] = False
-    terms: Annotated[str | None, input_option(help="The licence of the training data, for the card.")] = None
+    terms: Annotated[
+        str | None, input_option(metavar="TEXT", help="The licence of the training data, for the card.")
+    ] = None
     validation_classes: Annotated[
         int | None, input_option(min=2, help="The number of classes for validation (default: about one in seven).")
     ] = None
@@ -179,7 +181,8 @@ class ShapeOptions:
     crowd: Annotated[
         str,
         episode_option(
-            help="The probability of each kind of simulated annotator: expert, hammer, spammer, flipper, classwise."
+            metavar="KIND=P,…",
+            help="The probability of each kind of simulated annotator: expert, hammer, spammer, flipper, classwise.",
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2"
     augment: Annotated[Augment, episode_option(help="photo: mirror and shift images.")] = Augment.NONE
