@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import importlib
 import math
+import traceback
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,7 +271,8 @@ class Method:
         Raises
         ------
         CrowdshotError
-            If episodes or settings are invalid, or the method returns something other than probabilities.
+            If episodes or settings are invalid, the method returns something other than probabilities, or a method of
+            another package fails.
         """
         if self.needs is not None and encoder is None:
             raise CrowdshotError("is None", argument="encoder", expected=f"{self.needs} for {self.name}")
@@ -291,7 +293,14 @@ class Method:
             from torch import nn  # imported here, so that methods can be listed without torch
 
             encoder = nn.Identity()
-        found = self.run(episodes, encoder, full, seed)
+        try:
+            found = self.run(episodes, encoder, full, seed)
+        except Exception as error:
+            if isinstance(error, CrowdshotError | OSError) or getattr(self.run, "__module__", "").startswith(
+                "crowdshot"
+            ):
+                raise
+            raise _failure(self.name, error) from error
         _check_probabilities(self.name, found, len(full), (*episodes.query.shape[:2], episodes.n_classes))
         return [probabilities.detach() for probabilities in found]  # methods of other packages may not detach them
 
@@ -299,6 +308,16 @@ class Method:
 def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
     """Return every combination of settings: ``grid(steps=(1, 2), b=(1.0, 10.0))`` has four candidates."""
     return tuple(dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
+
+
+def _failure(name: str, error: Exception) -> CrowdshotError:
+    """Return an error that names the line of another package's method that failed."""
+    line = traceback.extract_tb(error.__traceback__)[1]  # the first is ours
+    reason = next(iter(str(error).splitlines()), "")
+    where = f"{Path(line.filename).name}, line {line.lineno}"
+    return CrowdshotError(
+        f"The method {name!r} failed at {where} ({type(error).__name__}: {reason})", found=type(error).__name__
+    )
 
 
 def _check(episodes: CrowdEpisodes) -> None:

@@ -1080,6 +1080,8 @@ def test_methods_lists_what_adapt_takes(call) -> None:
     assert "Title: Deep Learning from Crowds\n" in page.out
     assert json.loads(call("methods", "w/o PA", "--json").out)["name"] == "w/o PA"
     assert call("methods", "SVM").code == 2
+    assert call("methods", "paper").out.startswith("Ours: ")  # other names that `--method` takes
+    assert call("methods", "auto").out.startswith("combined: ")
 
 
 def test_encoders_lists_what_can_be_named(call) -> None:

@@ -233,3 +233,15 @@ def test_bad_output_is_refused(given, strange):
     assert "(B, Q, K) = (2, 8, 4)" in error.value.expected
     even = Method("Even", "", lambda *_: [EVEN.double()], ({},), {})
     assert even.predict(problem()[0]).sum().item() == pytest.approx(16)
+
+
+def divide(*_):
+    return 1 / 0
+
+
+def test_a_failing_method_of_another_package_is_named_with_its_line():
+    method = Method("Divide", "", divide, ({},), {})
+    with pytest.raises(CrowdshotError, match=r"'Divide' failed at test_conformance\.py, line \d+") as error:
+        method.predict(problem()[0])
+    assert error.value.found == "ZeroDivisionError"
+    assert isinstance(error.value.__cause__, ZeroDivisionError)

@@ -98,7 +98,7 @@ def describe_method(name: str) -> MethodDescription:
     """Describe a method with its documentation."""
     from crowdshot.methods import find
 
-    one = find(name)
+    one = find({"auto": "combined", "paper": "Ours"}.get(name.lower(), name))
     return replace(_describe(one), documentation=one.documentation)
 
 
