@@ -259,3 +259,36 @@ def test_undefined_statistics(said):
     for statistic in (alpha, kappa):
         assert statistic[1:4] == (None, None, None)
         assert statistic.sentence == "Undefined: no item has two labels, or all labels are equal."
+
+
+@pytest.mark.parametrize("n_items", [5, 20, 100])
+def test_perfect_agreement_on_few_items_is_not_certain(n_items):
+    """All of n items agree with a probability of 5 % if each does with the probability q, as hand-computed here."""
+    ann = Annotations.from_matrix([["a", "a"], ["b", "b"]] * n_items)
+    q = 0.05 ** (1 / (2 * n_items))
+    n = 4 * n_items  # labels
+    alpha_by_chance = (n / 2) * (n / 2 - 1) * 2 / (n * (n - 1))
+    by_chance = [0, alpha_by_chance, 0.5, 0.5]
+    for found, e in zip(statistics(ann), by_chance, strict=True):
+        assert found.value == pytest.approx(1)
+        assert found.high == pytest.approx(1)
+        assert found.low == pytest.approx((q - e) / (1 - e))
+    assert [found.low for found in statistics(ann, ordered=True)] == pytest.approx([s.low for s in statistics(ann)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_items", "K", "right"), [(12, 2, 0.9), (12, 4, 0.6), (30, 3, 0.8)])
+def test_intervals_contain_the_agreement_of_many_items(n_items, K, right):
+    random = np.random.default_rng(n_items)
+
+    def crowd(n):
+        truth = random.integers(K, size=n)
+        labels = np.where(random.random((n, 3)) < right, truth[:, None], random.integers(K, size=(n, 3)))
+        return Annotations.from_matrix(labels, classes=range(K))
+
+    expected = [found.value for found in statistics(crowd(30_000))]
+    inside = []
+    for _ in range(100):
+        found = [each for each in statistics(crowd(n_items)) if each.value is not None]
+        inside.append([each.low <= value <= each.high for each, value in zip(found, expected, strict=True)])
+    assert (np.mean(inside, axis=0) > 0.8).all()  # three standard errors below 0.9

@@ -18,7 +18,10 @@ pairs of labels, same[u] = Σ_k n[u, k] (n[u, k] - 1) are equal.
   are its margins. Kappa is undefined if both gave the same single class to all shared items.
 
 Intervals are percentiles of a bootstrap over items. The statistics depend on a few sums per item, so these sums are
-resampled. With many items, the sums of `GROUPS` random groups are resampled, which gives the same variance.
+resampled. With many items, the sums of `GROUPS` random groups are resampled, which gives the same variance. For few
+items, the percentiles are those of Student's t distribution (expanded percentiles, Hesterberg 2015). If all labels of
+each of N items are equal, every resample is perfect. The lower end is then that of an observed agreement of q, where
+all of N items agree with a probability of 5 % if each does with the probability q.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
+from scipy.special import ndtr, stdtrit
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import apart, listing, percent
@@ -264,7 +268,10 @@ def _pairwise(sums: Sums) -> Statistic:
     def interpret(value: float) -> str:
         return f"Two labels of the same item are equal {percent(value)} of the time."
 
-    return _estimate("Pairwise agreement", lambda drawn: _ratio(drawn.same, drawn.pairs), interpret, sums)
+    def compute(drawn: Sums) -> Floats:
+        return _ratio(drawn.same, drawn.pairs)
+
+    return _estimate("Pairwise agreement", compute, compute, interpret, sums)
 
 
 def _alpha(sums: Sums, ordered: bool) -> Statistic:
@@ -292,7 +299,7 @@ def _alpha(sums: Sums, ordered: bool) -> Statistic:
         return f"On a scale from chance (0) to perfect agreement (1), this {rule}."
 
     name = "Krippendorff's alpha" + (" (ordinal)" if ordered else "")
-    return _estimate(name, ordinal if ordered else nominal, interpret, sums)
+    return _estimate(name, ordinal if ordered else nominal, nominal, interpret, sums)
 
 
 def _kappa(sums: Sums) -> Statistic:
@@ -303,26 +310,31 @@ def _kappa(sums: Sums) -> Statistic:
     def interpret(value: float) -> str:
         return f"{_strength(value)} agreement beyond chance on the scale of Landis and Koch."
 
-    return _estimate("Fleiss' kappa", compute, interpret, sums)
+    return _estimate("Fleiss' kappa", compute, compute, interpret, sums)
 
 
 def _gwet(sums: Sums, alone: Floats, ordered: bool, weights: Weights = "quadratic") -> Statistic:
     """``alone`` (K,) counts the classes of items with one label."""
     K = sums.counts.shape[1]
     w = agreement_weights(K, weights) if ordered else None
-    total = float(K if w is None else w.sum())
 
-    def compute(drawn: Sums) -> Floats:
-        agreed = drawn.agreed if w is None else (drawn.mean_coincidences * w).sum((-2, -1))
+    def beyond_chance(drawn: Sums, agreed: Floats, total: float) -> Floats:
         shares = (drawn.shares + alone) / (drawn.items + alone.sum())[..., None]
         by_chance = total / max(K * (K - 1), 1) * (shares * (1 - shares)).sum(-1)
         return _beyond_chance(_ratio(agreed, drawn.items), by_chance)
+
+    def equal(drawn: Sums) -> Floats:
+        return beyond_chance(drawn, drawn.agreed, K)
+
+    def weighted(drawn: Sums) -> Floats:
+        return beyond_chance(drawn, (drawn.mean_coincidences * w).sum((-2, -1)), float(np.sum(w)))
 
     def interpret(value: float) -> str:
         return f"{_strength(value)} agreement beyond chance. It depends less on the sizes of the classes than kappa."
 
     kind = weights if isinstance(weights, str) else "given"
-    return _estimate(f"Gwet's AC2 ({kind} weights)" if ordered else "Gwet's AC1", compute, interpret, sums)
+    name = f"Gwet's AC2 ({kind} weights)" if ordered else "Gwet's AC1"
+    return _estimate(name, weighted if ordered else equal, equal, interpret, sums)
 
 
 def _strength(value: float) -> str:
@@ -400,8 +412,14 @@ def _groups(item: Positions, label: Positions, times: Positions, K: int) -> Posi
     return group
 
 
-def _estimate(name: str, compute: Callable[[Sums], Floats], interpret: Callable[[float], str], sums: Sums) -> Statistic:
-    """Return a statistic of all items with its interval from `DRAWS` bootstrap samples."""
+Compute = Callable[[Sums], Floats]
+
+
+def _estimate(name: str, compute: Compute, equal: Compute, interpret: Callable[[float], str], sums: Sums) -> Statistic:
+    """Return a statistic of all items with its interval from `DRAWS` bootstrap samples.
+
+    ``equal`` is the statistic for which only equal labels agree.
+    """
     G = len(sums.same)
     value = float(compute(sums.drawn(np.ones((1, G))))[0])
     if not np.isfinite(value):
@@ -409,7 +427,13 @@ def _estimate(name: str, compute: Callable[[Sums], Floats], interpret: Callable[
     weights = np.random.default_rng(0).multinomial(G, np.full(G, 1 / G), DRAWS).astype(np.float64)
     parts = np.array_split(weights, -(-DRAWS * sums.counts.shape[1] // AT_ONCE))
     drawn = np.concatenate([compute(sums.drawn(part)) for part in parts])
-    low, high = np.nanquantile(drawn, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
+    n, tail = int(sums.items.sum()), (1 - INTERVAL) / 2
+    tail_of_few = float(ndtr(stdtrit(n - 1, tail) * np.sqrt(n / (n - 1)))) if n > 1 else 0.0
+    low, high = np.nanquantile(drawn, [tail_of_few, 1 - tail_of_few]).tolist()
+    if sums.same.sum() == sums.pairs.sum():
+        q = tail ** (1 / n)
+        less = sums._replace(same=q * sums.same, weighted=q * sums.weighted, agreed=q * sums.agreed)
+        low = min(low, float(equal(less.drawn(np.ones((1, G))))[0]))
     return Statistic(name, value, low, high, interpret(value))
 
 
