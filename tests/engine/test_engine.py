@@ -14,7 +14,7 @@ import pytest
 from crowdshot._cli import aggregate as command
 from crowdshot._cli.aggregate import aggregate_parts, run_aggregate
 from crowdshot._cli.inputs import LabelFiles
-from crowdshot.engine import part_files
+from crowdshot.engine import label_sources, part_files
 from crowdshot.engine import workers as engine_workers
 from crowdshot.engine.part_files import Share, as_bytes, shares_of, shown, tables_fit
 from crowdshot.engine.workers import Here, Processes
@@ -105,6 +105,20 @@ def test_results_equal_those_in_memory(tmp_path, method, kind):
     ]
     pd.testing.assert_frame_equal(*people)
     assert not (tmp_path / "out" / "_work").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("cell", ["one\ntwo", "one\n0,ann-0,low,", "one\n0,ann-0,low,two", 'say "a"\n,\n"'])
+@pytest.mark.parametrize("first", [False, True])
+def test_line_breaks_in_cells_are_no_rows(tmp_path, monkeypatch, cell, first):
+    """Also where a block of the file ends within the cell."""
+    monkeypatch.setattr(label_sources, "SAMPLE", 1_000)
+    table = rows(n_items=100)
+    table.insert(0 if first else 3, "text", [cell + "u" * (n % 40) for n in range(len(table))])
+    labels = LabelFiles(write(tmp_path / "in", table))
+    aggregate_parts(labels, "majority", 8, tmp_path / "out", None)
+    _, expected = run_aggregate(labels, "majority", 8)
+    same(parts(tmp_path / "out"), expected)
 
 
 TYPED = {

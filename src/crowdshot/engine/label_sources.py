@@ -133,7 +133,7 @@ class Source:
                 yield from pa.csv.open_csv(
                     stored,
                     pa.csv.ReadOptions(use_threads=False, block_size=SAMPLE),
-                    pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=False),
+                    pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
                     pa.csv.ConvertOptions(
                         column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
                     ),
@@ -206,12 +206,11 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 def _rows_of(text: str, separator: str, path: Path) -> pa.Table:
-    """Return the rows with all cells as text."""
-    parsing = pa.csv.ParseOptions(delimiter=separator)
-    head = text[: text.index("\n") + 1] if "\n" in text else text
-    names = pa.csv.read_csv(pa.BufferReader(head.encode()), parse_options=parsing).column_names
-    text_only = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    """Return the rows with all cells as text, without damaged ones: the last cell of the sample may be incomplete."""
+    parsing = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=lambda row: "skip")
     try:
+        names = pa.csv.open_csv(pa.BufferReader(text.encode()), parse_options=parsing).schema.names
+        text_only = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
         return pa.csv.read_csv(pa.BufferReader(text.encode()), parse_options=parsing, convert_options=text_only)
     except pa.ArrowException as error:
         raise _damaged(path, error) from None
