@@ -316,7 +316,7 @@ def _kappa(sums: Sums) -> Statistic:
 def _gwet(sums: Sums, alone: Floats, ordered: bool, weights: Weights = "quadratic") -> Statistic:
     """``alone`` (K,) counts the classes of items with one label."""
     K = sums.counts.shape[1]
-    w = agreement_weights(K, weights) if ordered else None
+    w = agreement_weights(K, weights) if ordered else np.eye(K)
 
     def beyond_chance(drawn: Sums, agreed: Floats, total: float) -> Floats:
         shares = (drawn.shares + alone) / (drawn.items + alone.sum())[..., None]
@@ -327,7 +327,7 @@ def _gwet(sums: Sums, alone: Floats, ordered: bool, weights: Weights = "quadrati
         return beyond_chance(drawn, drawn.agreed, K)
 
     def weighted(drawn: Sums) -> Floats:
-        return beyond_chance(drawn, (drawn.mean_coincidences * w).sum((-2, -1)), float(np.sum(w)))
+        return beyond_chance(drawn, (drawn.mean_coincidences * w).sum((-2, -1)), float(w.sum()))
 
     def interpret(value: float) -> str:
         return f"{_strength(value)} agreement beyond chance. It depends less on the sizes of the classes than kappa."
