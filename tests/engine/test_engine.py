@@ -136,7 +136,7 @@ TYPED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*last digits are lost")
 @pytest.mark.parametrize("role", ["item", "label"])
 @pytest.mark.parametrize("kind", TYPED)
 def test_names_of_any_type_are_those_in_memory(tmp_path, kind, role):

@@ -23,9 +23,8 @@ from pyarrow import fs
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first_line, listing, show
-from crowdshot.io.cells import AROUND
+from crowdshot.io.cells import AROUND, EXACT
 from crowdshot.io.cells import text as text_of
-from crowdshot.io.dataframes import EXACT
 from crowdshot.io.file_names import expand
 from crowdshot.io.parquet_files import MAGIC
 from crowdshot.io.tables import Table, sniff

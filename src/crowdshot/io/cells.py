@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[Any]
 """(n,) text, numbers or a mix of them."""
+EXACT = 2**53  # largest whole number up to which a float has them all
 UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width spaces, joiners and byte order marks, which copying may leave
 AROUND = "".join(filter(str.isspace, map(chr, range(0x3001)))) + UNSEEN
 
@@ -47,7 +48,8 @@ def as_whole(label: str) -> str:
 def text(value: Any) -> str | None:
     """Return text, a number or a date as trimmed text, "" for a missing value, None for any other type.
 
-    A float such as 7.0 becomes "7", because a missing value in the same column turns integers into floats.
+    A float such as 7.0 becomes "7", because a missing value in the same column turns integers into floats. A float
+    above 2^53 keeps its exponent, because the last digits of such an integer are lost.
     """
     if isinstance(value, str):
         return trim(value)
@@ -58,7 +60,7 @@ def text(value: Any) -> str | None:
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
     if isinstance(value, float | np.floating):
-        return str(int(value)) if value.is_integer() else str(value)
+        return str(int(value)) if value.is_integer() and abs(float(value)) <= EXACT else str(value)
     return str(value) if isinstance(value, int | np.integer | date) else None
 
 

@@ -15,8 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-
-EXACT = 2**53  # largest whole number up to which a float has them all
+from crowdshot.io.cells import EXACT
 
 
 def to_pandas(data: Any, argument: str = "labels") -> Any:

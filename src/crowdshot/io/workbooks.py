@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line, listing
 from crowdshot.io.archive_limits import MOST_CELLS, check_elements, open_archive
+from crowdshot.io.cells import text
 from crowdshot.io.limited_process import LimitedProcess, as_facts
 
 PARTS = {
@@ -210,7 +211,7 @@ def _text(cell: Any) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, int | float):
-        whole = str(int(value)) if float(value).is_integer() else str(value)
+        whole = text(value) or ""
         zeros = re.fullmatch("0{2,}", cell.number_format or "")  # shown as 007, stored as 7
         return whole.zfill(len(zeros[0])) if zeros else whole
     if isinstance(value, datetime):

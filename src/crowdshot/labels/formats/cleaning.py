@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,6 +39,7 @@ from crowdshot.labels.spelling import (
 
 SAME_ITEM = "If they are the same item, use one spelling in the files"
 MOST_LISTED = 6  # names in a hint
+SHORTENED = re.compile(r"-?\d[.,](\d+)[eE]\+(\d{2,})")  # 1.23457E+18
 WITH_FILE = {"labels": "--write-rename rename.csv", "annotators": "--write-names names.csv"}
 BLANKS = {  # upper and lower case
     *("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "skip", "skipped", "unsure", "not sure", "unclear", "idk"),
@@ -94,6 +96,8 @@ def apply_naming(
     if not (naming.multi_label or naming.categories):
         _warn_commas(labels.names, source)
     _warn_near_duplicates(labels, similar_items, source)
+    warn_shortened(labels.annotations.items, "item", source)
+    warn_shortened(labels.annotations.annotators, "annotator", source)
     return labels
 
 
@@ -190,6 +194,23 @@ def warn_blanks(labels: Iterable[Any], source: str) -> None:
                 where=source,
                 found=blanks,
                 hint=Use("if there is no label in these cases", rename=dict.fromkeys(blanks, "")),
+            ),
+            stacklevel=4,
+        )
+
+
+def warn_shortened(ids: Iterable[Any], role: str, source: str) -> None:
+    """Warn about long numbers that lost digits in a spreadsheet or as floats: several ids may have become one."""
+    matches = [SHORTENED.fullmatch(name) for name in map(str, ids)]
+    found = [each[0] for each in matches if each and int(each[2]) > len(each[1])]
+    if found:
+        warnings.warn(
+            CrowdshotWarning(
+                f"has {counted(len(found), role + 's')} such as {found[0]!r}, a long number whose last digits are lost,"
+                f" so different {role}s may be read as one",
+                where=source,
+                found=found[:10],
+                hint="Export the table again with such ids as text.",
             ),
             stacklevel=4,
         )
