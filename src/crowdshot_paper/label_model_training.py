@@ -22,7 +22,7 @@ from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import plural
-from crowdshot.io.cards import read_safetensors, write_safetensors
+from crowdshot.io.cards import count_in, read_safetensors, write_safetensors
 from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model import label_model
@@ -293,7 +293,7 @@ def _load(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.A
                         for key, each in state.items()
                         if each is not None
                     }
-        return int(card["iteration"])
+        return count_in(card, "iteration")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         message = f"is damaged or incomplete ({type(error).__name__}: {error})"
         hint = "Remove the file to start again"

@@ -1,5 +1,6 @@
 """Test training of the label model: the loss falls, interrupted runs continue, and scores agree with values by hand."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -7,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.cards import read_safetensors
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model import label_model, parts
 from crowdshot.training.simulated_crowds import Crowds, World
@@ -136,6 +139,17 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, given, told):
     train(**usual, checkpoint=file)
     with pytest.raises(CrowdshotError, match=rf"checkpoint is the checkpoint of a different run: {told}"):
         train(**{**usual, **given}, checkpoint=file)
+
+
+@pytest.mark.parametrize("iteration", [float("inf"), -1])
+def test_a_checkpoint_without_its_number_of_iterations(tmp_path, iteration):
+    file, usual = tmp_path / "checkpoint", {"projects": [], "world": TINY, "settings": replace(QUICK, iterations=1)}
+    train(**usual, checkpoint=file)
+    tensors, card = read_safetensors(file, "inference checkpoint")
+    card = {name: value for name, value in card.items() if name != "sha256"}
+    save_file(tensors, file, {"crowdshot": json.dumps({**card, "iteration": iteration})})
+    with pytest.raises(CrowdshotError, match=r"checkpoint is damaged or incomplete .*iteration"):
+        train(**usual, checkpoint=file)
 
 
 def test_the_learning_rate_rises_and_falls():

@@ -1,13 +1,16 @@
 """Check that stopped runs continue with identical results, and that bad checkpoints are refused and kept."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.cards import read_safetensors
 from crowdshot.training.loop import check_same_run, train
 from pools import conv, feature_pool, image_pool, make_job, mlp
 
@@ -121,6 +124,17 @@ def test_a_truncated_checkpoint(tmp_path, left):
     with pytest.raises(CrowdshotError, match=r"run (is truncated or damaged|is not a safetensors file)"):
         train(jobs(), image_pool(), checkpoint=file)
     assert file.read_bytes() == content[:left]
+
+
+@pytest.mark.parametrize("iteration", [float("inf"), float("nan"), -1, 2.5, True, "3", None, [3]])
+def test_a_checkpoint_without_its_number_of_iterations(tmp_path, iteration):
+    file = tmp_path / "run"
+    stopped(file)
+    tensors, card = read_safetensors(file, "checkpoint")
+    card = {name: value for name, value in card.items() if name != "sha256"}
+    save_file(tensors, file, {"crowdshot": json.dumps({**card, "iteration": iteration})})
+    with pytest.raises(CrowdshotError, match=r"run is damaged or incomplete .*iteration"):
+        train(jobs(), image_pool(), checkpoint=file)
 
 
 def test_another_file_in_its_place(tmp_path):

@@ -158,6 +158,14 @@ def _tensors(opened: Any, framework: Literal["pt", "np"]) -> dict[str, Any]:
     return {name: array.copy() for name, array in found.items()}
 
 
+def count_in(card: Card, name: str) -> int:
+    """Return a count of a card; raise ValueError if it is no whole number or negative."""
+    count = card[name]
+    if type(count) is not int or count < 0:
+        raise ValueError(f"{name} is {count!r}")
+    return count
+
+
 def _checked(text: str | None, kind: str, source: Path, expected: str) -> Card:
     if text is None:
         raise CrowdshotError("is a safetensors file without a crowdshot card", where=source, expected=expected)

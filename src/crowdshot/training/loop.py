@@ -28,7 +28,7 @@ from torch import Tensor
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import write_file
-from crowdshot.io.cards import read_safetensors, write_safetensors
+from crowdshot.io.cards import count_in, read_safetensors, write_safetensors
 from crowdshot.progress import Line
 from crowdshot.training.distributed import Processes
 from crowdshot.training.pools import ClassPool
@@ -318,7 +318,7 @@ def load_checkpoint(path: Path, trainer: Trainer) -> None:
             trainer.optimizer.state[parameter] = {
                 k: v.to(trainer.device) if on_gpu or k != "step" else v for k, v in state.items()
             }
-        trainer.iteration = int(card["iteration"])
+        trainer.iteration = count_in(card, "iteration")
         trainer.best_accuracy, trainer.since_best, trainer.resting = (
             list(card[k]) for k in ("best_accuracy", "since_best", "resting")
         )
