@@ -488,7 +488,7 @@ class _RefusedError(Exception):
 PROTOTYPICAL = Needs("prototypical")
 WIDE = Needs("prototypical", wide=True)
 STEPS = (1, 2, 3, 4, 5, 10)  # candidates for the number of EM steps, from the paper
-MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0, "centred": False}
+MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0, "variance": 1.0, "centred": False}
 MAP_EM = later("crowdshot.classifier.episode_methods", "map_em")
 
 SEARCHED = grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5))

@@ -296,6 +296,16 @@ _EXPERIMENTS = [
         sweep={"c": (0.1, 0.3, 3.0, 10.0)},
     ),
     Experiment(
+        "covariance",
+        "The variance of embeddings around class means at test; meta-training has 1",
+        "Conclusion",
+        (*EVERYWHERE, "cifar10h"),
+        ("Ours",),
+        beside=("main", "labelme", "cifar10h"),
+        only={"steps": 2, "b": 100.0},
+        sweep={"variance": (0.3, 0.5, 2.0, 3.0)},
+    ),
+    Experiment(
         "without-errors",
         "Ours meta-trained through the mixture on true labels",
         "Comparison Method Details",

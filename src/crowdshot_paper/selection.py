@@ -177,6 +177,7 @@ SINGLE_CHANGES = {  # experiments that change one thing, and what the columns "(
     "simulated-spammers": "20 % of the simulated annotators of meta-training are spammers",
     "strength-of-means": "tau = 1",
     "strength-of-matrices": "c = 1",
+    "covariance": "variance = 1",
     "without-errors": "meta-trained with simulated annotators; the other column with annotators who make no errors",
     "centred": "the prior's origin is that of the encoder; for the others it is the centre of the support set",
 }

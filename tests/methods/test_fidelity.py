@@ -179,6 +179,17 @@ def test_ours_equals_the_mixture():
     torch.testing.assert_close(found, peer)
 
 
+def test_a_variance_of_four_is_that_of_embeddings_at_half_the_distance():
+    """With embeddings and prior measured in standard deviations, the variance is 1, as in the paper."""
+    g = torch.Generator().manual_seed(0)
+    u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
+    ours = METHODS["Ours"]
+    found = ours.predict(CrowdEpisodes(u, labels, q, 3), Identity(), steps=3, variance=4.0)
+    peer = ours.predict(CrowdEpisodes(u / 2, labels, q / 2, 3), Identity(), steps=3)
+    torch.testing.assert_close(found, peer)
+    assert (found - ours.predict(CrowdEpisodes(u, labels, q, 3), Identity(), steps=3)).abs().max() > 0.01
+
+
 def test_the_centred_mixture_is_invariant_to_translation():
     """Only labelled items define the centre; without centring, tau shrinks the means to a distant origin."""
     g = torch.Generator().manual_seed(0)

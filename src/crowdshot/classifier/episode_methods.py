@@ -61,7 +61,8 @@ def map_em(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Can
     prototypes of few items to the origin, far from all embeddings. It therefore fails at one shot, as the paper's row
     does. With ``centred`` the origin is the centre of the labelled support items, and it no longer fails (`crowdshot
     paper run centred`, docs/reproduction.md). Meta-training through the mixture with annotators who make no errors
-    closes two thirds of the gap to Ours (`crowdshot paper run without-errors`).
+    closes two thirds of the gap to Ours (`crowdshot paper run without-errors`). ``variance``, 1 in the paper, is that
+    of embeddings around their class mean; means have the prior variance / tau (`crowdshot paper run covariance`).
     """
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
     labelled = (episodes.labels >= 0).any(-1)[..., None].to(support)
@@ -71,7 +72,13 @@ def map_em(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Can
         settings = {name: candidate[name] for name in CONSTANTS}
         origin = centre if candidate["centred"] else torch.zeros_like(centre)
         fit = mixture.fit(
-            support - origin, episodes.labels, episodes.n_classes, track=False, classifier_only=True, **settings
+            support - origin,
+            episodes.labels,
+            episodes.n_classes,
+            scale=1 / candidate["variance"],
+            track=False,
+            classifier_only=True,
+            **settings,
         )
         found.append(fit.log_proba(query - origin).exp())
     return found
