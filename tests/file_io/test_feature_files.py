@@ -1,5 +1,8 @@
 """Test feature files: ids as written, finite float32 values, and clear errors."""
 
+import io
+import zipfile
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -144,6 +147,28 @@ def test_a_truncated_npz_is_refused(tmp_path) -> None:
         (tmp_path / "f.npz").write_bytes(whole[:size])
         with pytest.raises(CrowdshotError, match=r"f.npz is damaged"):
             read_feature_file(tmp_path / "f.npz")
+
+
+def write_arrays(path, way: int) -> None:
+    with zipfile.ZipFile(path, "w", way) as archive:
+        for name, array in [("ids", np.array(["a", "b"])), ("features", X)]:
+            held = io.BytesIO()
+            np.save(held, array)
+            archive.writestr(f"{name}.npy", held.getvalue())
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_arrays_compressed_in_usual_ways(tmp_path, way) -> None:
+    write_arrays(tmp_path / "f.npz", way)
+    np.testing.assert_array_equal(read_feature_file(tmp_path / "f.npz").features, X)
+
+
+def test_arrays_compressed_with_lzma_are_refused(tmp_path) -> None:
+    """A header of 5 bytes can ask for a dictionary of 4 GB, which the decompressor allocates."""
+    write_arrays(tmp_path / "f.npz", zipfile.ZIP_LZMA)
+    with pytest.raises(CrowdshotError) as caught:
+        read_feature_file(tmp_path / "f.npz")
+    assert caught.value.found == "LZMA"
 
 
 def test_a_workbook_of_features(tmp_path):

@@ -330,7 +330,7 @@ def test_a_failure_keeps_finished_pieces(tmp_path, monkeypatch):
         return usual(episodes, *rest)
 
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=fails_once))
-    with pytest.raises(RuntimeError, match="the power went off"):
+    with pytest.raises(CrowdshotError, match="the power went off"):
         run(place, methods=["LRMV"])
     assert len(Store(place.results, "main", "omniglot").done()) == 1
     assert run(place, methods=["LRMV"]) == 1

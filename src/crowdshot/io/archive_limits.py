@@ -42,12 +42,19 @@ def check_unpacked(name: str, packed: int, unpacked: int) -> None:
 
 
 def check_parts(name: str, archive: zipfile.ZipFile, wanted: Collection[str]) -> None:
-    """Refuse an archive whose wanted members together decompress to too many bytes.
+    """Refuse an archive whose wanted members are compressed with LZMA, or decompress to too many bytes together.
 
     The declared sizes are reliable, because zipfile never reads more than the declared size of a member.
     """
     names = frozenset(wanted)
     parts = [part for part in archive.infolist() if part.filename in names]
+    if any(part.compress_type == zipfile.ZIP_LZMA for part in parts):
+        raise CrowdshotError(
+            "is compressed with LZMA, whose header can ask for gigabytes of memory",
+            where=name,
+            found="LZMA",
+            expected="Deflate, the usual compression of ZIP files",
+        )
     check_unpacked(name, sum(part.compress_size for part in parts), sum(part.file_size for part in parts))
 
 
